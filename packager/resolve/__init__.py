@@ -1,0 +1,1 @@
+"""Resolve: from an executable to the closure of everything that it loads. Reads, and never runs, the target."""

@@ -1,0 +1,1 @@
+"""Executes a plan's changes to files: strip, rpath; and reads back what was written."""

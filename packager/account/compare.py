@@ -1,0 +1,88 @@
+"""The size tables as values: a bundle component by component, and beside the frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from packager.account.size import TIMES, human, ratio
+from packager.account.table import Table
+from packager.account.totals import Counted, GroupTotal, in_order, totals
+from packager.plan import Action, Plan
+from packager.recipes import Footprint, Framework
+
+_GPU_GROUPS = frozenset({"CUDA runtime", "cuBLAS", "cuDNN"})
+"""A bundle with files of one of these groups is compared with what the frameworks ship for a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The sizes of one bundle in bytes; ``archive`` is (format, bytes) where the bundle was packed."""
+
+    groups: tuple[GroupTotal, ...]
+    archive: tuple[str, int] | None = None
+
+    @property
+    def bytes(self) -> int:
+        """What the files take on disk."""
+        return sum(row.bytes for row in self.groups)
+
+    @property
+    def dropped_bytes(self) -> int:
+        """What the files that were left out would take."""
+        return sum(row.dropped_bytes for row in self.groups)
+
+    @property
+    def gpu(self) -> bool:
+        """True when CUDA libraries are in the bundle."""
+        return any(row.group in _GPU_GROUPS and row.files for row in self.groups)
+
+
+def sizes_of_plan(plan: Plan) -> Sizes:
+    """The sizes before anything is written: those of the original files."""
+    decided = (*plan.of(Action.KEEP), *plan.of(Action.DROP))
+    return Sizes(totals(Counted(d.group, d.size, d.action is Action.KEEP) for d in decided))
+
+
+def sizes_of_manifest(manifest: Mapping[str, Any]) -> Sizes:
+    """The sizes of what was shipped; with the archive's where the manifest is the copy that tells it."""
+    rows = [GroupTotal(group, **counts) for group, counts in manifest["totals"]["by_group"].items()]
+    archive = manifest.get("archive")
+    packed = archive is not None and archive["sha256"] is not None
+    return Sizes(in_order(rows), (archive["format"], archive["bytes"]) if archive and packed else None)
+
+
+def size_table(sizes: Sizes) -> Table:
+    """Component by component: what is kept and what is dropped, then all of it, on disk and packed."""
+    rows = [(row.group, _shown(row.bytes), _shown(row.dropped_bytes)) for row in sizes.groups]
+    rows.append(("total on disk", human(sizes.bytes), _shown(sizes.dropped_bytes)))
+    if sizes.archive is not None:
+        form, size = sizes.archive
+        rows.append((f"as {form}", human(size), ""))
+    return Table(("component", "kept", "dropped"), tuple(rows))
+
+
+def framework_table(sizes: Sizes, frameworks: Sequence[Framework]) -> Table:
+    """This bundle, then the frameworks by size: GPU figures for a bundle with CUDA libraries, else CPU ones.
+
+    The last column divides each by the bundle. The footnotes say what each counts, and who measured it.
+    """
+    published = [(framework, framework.gpu if sizes.gpu else framework.cpu) for framework in frameworks]
+    known = [(framework, footprint) for framework, footprint in published if footprint is not None]
+    known.sort(key=lambda pair: (pair[1].bytes, pair[0].name))
+    rows = [("this bundle", human(sizes.bytes), f"1{TIMES}")]
+    rows += [
+        (f"{framework.title} [{number}]", human(footprint.bytes), ratio(footprint.bytes, sizes.bytes))
+        for number, (framework, footprint) in enumerate(known, 1)
+    ]
+    header = ("deployed on a GPU" if sizes.gpu else "deployed on a CPU", "on disk", "beside this bundle")
+    return Table(header, tuple(rows), tuple(_footnote(*pair) for pair in known))
+
+
+def _shown(size: int) -> str:
+    return human(size) if size else ""
+
+
+def _footnote(framework: Framework, footprint: Footprint) -> str:
+    return f"{framework.title}: {footprint.counts}. Source: {footprint.source}, {footprint.date}."

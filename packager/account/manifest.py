@@ -1,0 +1,258 @@
+"""The manifest: ``dpack.json``, which accounts for every file that a bundle holds or leaves out.
+
+It depends on the input alone: no path of this machine, no name of a user, no time stands in it. Its form is
+``manifest.schema.json`` in this directory; :func:`packager.account.schema.schema` reads it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from packager import __version__
+from packager.account.chain import chain
+from packager.account.licence import LicenceText
+from packager.account.origin import Origin
+from packager.account.requirements import Floor, Requirements, requirements
+from packager.account.totals import LICENCE_GROUP, Counted, totals
+from packager.emit.item import Entry
+from packager.errors import DpackError
+from packager.plan import Action, Decision, Plan
+from packager.recipes import Licence
+
+FILE_NAME = "dpack.json"
+SCHEMA_ID = "urn:dpack:manifest:1"
+VERSION = 1
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One kept file of the plan and where it stands in the bundle; ``changes`` says how it was modified."""
+
+    path: str
+    decision: Decision
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is put into a bundle, before it is written.
+
+    ``origins``   of the files kept and dropped, by their path on this machine (``Object.host``).
+    ``licences``  the classes that the recipes know; the manifest lists those that occur.
+    ``platform``  the target, "linux/arm64"; made from the program's machine where it is empty.
+    """
+
+    placed: tuple[Placed, ...]
+    texts: tuple[LicenceText, ...]
+    origins: Mapping[str, Origin]
+    licences: tuple[Licence, ...] = ()
+    platform: str = ""
+
+
+def manifest(plan: Plan, entries: Sequence[Entry], contents: Contents) -> Json:
+    """Account for ``entries``, every file of the bundle but the manifest itself, and for what ``plan`` drops.
+
+    Raises ValueError when entries and contents are not the same files, and DpackError when a file that is said
+    to be unmodified has another size than the plan saw.
+    """
+    files = _files(plan, entries, contents)
+    dropped = [_dropped(plan, d, contents) for d in sorted(plan.of(Action.DROP), key=lambda d: d.name)]
+    needs = requirements(plan)
+    return {
+        "$schema": SCHEMA_ID,
+        "version": VERSION,
+        "tool": {"name": "dpack", "version": __version__},
+        "request": _request(plan, contents.platform or _platform(needs)),
+        "files": files,
+        "dropped": dropped,
+        "host": _host(needs),
+        "licences": _licences([*files, *dropped], contents.licences),
+        "misses": _misses(plan),
+        "possible_misses": _possible_misses(plan),
+        "warnings": list(plan.warnings),
+        "notes": list(plan.notes),
+        "totals": _totals(files, dropped),
+    }
+
+
+def with_archive(manifest: Mapping[str, Any], form: str, size: int, sha256: str | None) -> Json:
+    """The manifest with what only its outside can tell: format, bytes and sha256 (None for a directory)."""
+    return {**manifest, "archive": {"format": form, "bytes": size, "sha256": sha256}}
+
+
+def to_json(manifest: Mapping[str, Any]) -> bytes:
+    """The manifest as it is written: sorted keys, two spaces, ASCII, one newline at the end."""
+    return (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode("ascii")
+
+
+def _request(plan: Plan, platform: str) -> Json:
+    choice = plan.choice
+    return {
+        "program": plan.program.name,
+        "models": [model.name for model in choice.models],
+        "platform": platform,
+        "include": list(choice.include),
+        "exclude": list(choice.exclude),
+        "strict": choice.strict,
+    }
+
+
+def _platform(needs: Requirements) -> str:
+    names = {"x86_64": "amd64", "aarch64": "arm64"}
+    return f"linux/{names.get(needs.machine, needs.machine)}"
+
+
+def _files(plan: Plan, entries: Sequence[Entry], contents: Contents) -> list[Json]:
+    placed = {one.path: one for one in contents.placed}
+    texts = {text.path: text for text in contents.texts}
+    written = [entry.path for entry in entries]
+    if sorted(written) != sorted([*placed, *texts]):
+        odd = set(written).symmetric_difference([*placed, *texts])
+        raise ValueError(
+            f"in the bundle or in its contents, not in both: {', '.join(sorted(odd)) or written}"
+        )
+    return [
+        _library(plan, placed[entry.path], entry, contents)
+        if entry.path in placed
+        else _text(texts[entry.path], entry)
+        for entry in sorted(entries, key=lambda entry: entry.path)
+    ]
+
+
+def _library(plan: Plan, placed: Placed, entry: Entry, contents: Contents) -> Json:
+    decision = placed.decision
+    if not placed.changes and entry.size != decision.size:
+        raise DpackError(
+            f"cannot account for {entry.path}",
+            f"it changed since it was planned ({decision.size:,} bytes then, {entry.size:,} bytes now)",
+            next="run dpack again when nothing writes the file",
+        )
+    return {
+        **_fate(plan, decision, contents),
+        "path": entry.path,
+        "kind": "executable" if decision is plan.program else "library",
+        "soname": decision.object.elf.soname if decision.object else None,
+        "bytes": entry.size,
+        "bytes_original": decision.size,
+        "sha256": entry.sha256,
+        "modified": bool(placed.changes),
+        "changes": list(placed.changes),
+    }
+
+
+def _text(text: LicenceText, entry: Entry) -> Json:
+    return {
+        "path": entry.path,
+        "kind": "licence",
+        "name": entry.path.rpartition("/")[2],
+        "names": [],
+        "soname": None,
+        "bytes": entry.size,
+        "bytes_original": entry.size,
+        "sha256": entry.sha256,
+        "origin": _origin(text.origin, ""),
+        "component": None,
+        "group": LICENCE_GROUP,
+        "action": Action.KEEP.value,
+        "reason": f"licence text of {text.origin}",
+        "rule": "",
+        "chain": [],
+        "licence": None,
+        "modified": False,
+        "changes": [],
+    }
+
+
+def _dropped(plan: Plan, decision: Decision, contents: Contents) -> Json:
+    return {
+        **_fate(plan, decision, contents),
+        "bytes": decision.size,
+        "without": decision.component.without if decision.component else "",
+    }
+
+
+def _fate(plan: Plan, decision: Decision, contents: Contents) -> Json:
+    """What is said of every file that the plan decides on."""
+    if decision.object is None:
+        raise ValueError(f"{decision.name} is neither kept nor dropped: it has no file")
+    return {
+        "name": decision.name,
+        "names": list(decision.also_asked_as),
+        "origin": _origin(contents.origins[decision.object.host]),
+        "component": decision.component.id if decision.component else None,
+        "group": decision.group,
+        "action": decision.action.value,
+        "reason": decision.reason,
+        "rule": decision.rule,
+        "chain": list(chain(plan, decision)),
+        "licence": decision.family.licence if decision.family else None,
+    }
+
+
+def _origin(origin: Origin, path: str | None = None) -> Json:
+    return {
+        "kind": origin.kind.value,
+        "name": origin.name,
+        "version": origin.version,
+        "path": origin.path if path is None else path,
+    }
+
+
+def _host(needs: Requirements) -> Json:
+    return {
+        "machine": needs.machine,
+        "loader": needs.loader,
+        "glibc": _floor(needs.glibc),
+        "glibcxx": _floor(needs.glibcxx),
+        "cxxabi": _floor(needs.cxxabi),
+        "markers": [{"name": m.name, "wanted_by": list(m.wanted_by)} for m in needs.markers],
+        "driver": list(needs.driver),
+        "libraries": [{**asdict(library), "asked_by": list(library.asked_by)} for library in needs.libraries],
+    }
+
+
+def _floor(floor: Floor | None) -> Json | None:
+    return None if floor is None else {**asdict(floor), "wanted_by": list(floor.wanted_by)}
+
+
+def _licences(files: Sequence[Json], known: Sequence[Licence]) -> list[Json]:
+    used = {file["licence"] for file in files}
+    return [asdict(licence) for licence in sorted(known, key=lambda one: one.name) if licence.name in used]
+
+
+def _misses(plan: Plan) -> list[Json]:
+    names = {d.path: d.name for d in plan.decisions}
+    rows = {(m.name, names.get(m.source, ""), m.evidence.need.value) for m in plan.misses}
+    return [{"name": name, "asked_by": by, "need": need} for name, by, need in sorted(rows)]
+
+
+def _possible_misses(plan: Plan) -> list[Json]:
+    names = {d.path: d.name for d in plan.decisions}
+    rows = {(m.name, names.get(m.source, "")) for m in plan.mentions}
+    return [{"name": name, "mentioned_by": by} for name, by in sorted(rows)]
+
+
+def _totals(files: Sequence[Json], dropped: Sequence[Json]) -> Json:
+    counted = [Counted(file["group"], file["bytes"], kept=True) for file in files]
+    counted += [Counted(file["group"], file["bytes"], kept=False) for file in dropped]
+    return {
+        "files": len(files),
+        "bytes": sum(file["bytes"] for file in files),
+        "bytes_original": sum(file["bytes_original"] for file in files),
+        "dropped_files": len(dropped),
+        "dropped_bytes": sum(file["bytes"] for file in dropped),
+        "by_group": {
+            row.group: {
+                "files": row.files,
+                "bytes": row.bytes,
+                "dropped_files": row.dropped_files,
+                "dropped_bytes": row.dropped_bytes,
+            }
+            for row in totals(counted)
+        },
+    }

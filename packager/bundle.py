@@ -1,0 +1,111 @@
+"""From a plan to a bundle: change what must be changed, write everything, account for it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packager.account.licence import licence_texts
+from packager.account.manifest import FILE_NAME, Contents, Placed, manifest, to_json, with_archive
+from packager.account.origin import origins
+from packager.emit import Entry, Format, Item, Written, write
+from packager.plan import EXECUTABLE, Action, Decision
+from packager.request import Analysis
+from packager.transform.changes import Change, Changes, changes_of
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Where the bundle goes and how: format, whether something there may be replaced, file times, level."""
+
+    path: Path
+    format: Format
+    force: bool = False
+    strip: bool = True
+    epoch: int = 0
+    level: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A written bundle and its manifest, the archive's own size and digest included."""
+
+    written: Written
+    manifest: dict[str, Any]
+
+
+def bundle(analysis: Analysis, output: Output, progress: Callable[[int], None] | None = None) -> Bundle:
+    """Write the bundle of a complete plan.
+
+    Raises DpackError where a file cannot be read, changed or written; nothing is left behind then.
+    """
+    plan = analysis.plan
+    changes = changes_of(plan, analysis.recipes, strip=output.strip)
+    contents = _contents(analysis, changes)
+
+    def last(entries: tuple[Entry, ...]) -> Item:
+        return Item(FILE_NAME, 0o644, to_json(manifest(plan, entries, contents)))
+
+    with tempfile.TemporaryDirectory(prefix="dpack-") as scratch:
+        written = write(
+            _items(contents, changes, Path(scratch)),
+            last,
+            output.path,
+            format=output.format,
+            force=output.force,
+            epoch=output.epoch,
+            level=output.level,
+            progress=progress,
+        )
+    whole = manifest(plan, written.entries[:-1], contents)
+    return Bundle(written, with_archive(whole, written.format, written.size, written.sha256))
+
+
+def _contents(analysis: Analysis, changes: Changes) -> Contents:
+    """Everything that goes into the bundle, with where it came from."""
+    plan = analysis.plan
+    files = [d.object.host for d in (*plan.of(Action.KEEP), *plan.of(Action.DROP)) if d.object]
+    came_from = origins(files, analysis.loader.sysroot.root)
+    placed = [Placed(path, d, changes.of(d).words) for d in plan.of(Action.KEEP) for path in _places(d)]
+    texts = licence_texts(came_from[d.object.host] for d in plan.of(Action.KEEP) if d.object)
+    return Contents(tuple(placed), texts, came_from, analysis.recipes.licences)
+
+
+def _places(d: Decision) -> tuple[str, ...]:
+    """Where a kept file stands in the bundle: under its soname, and under each other name it is asked for by."""
+    if d.group == EXECUTABLE:
+        return (f"bin/{Path(d.path).name}",)
+    return tuple(f"lib/{name}" for name in (d.name, *d.also_asked_as))
+
+
+def _items(contents: Contents, changes: Changes, scratch: Path) -> list[Item]:
+    items = [Item(text.path, 0o644, text.source) for text in contents.texts]
+    for number, placed in enumerate(contents.placed):
+        if placed.decision.object is not None:
+            original = Path(placed.decision.object.host)
+            source = _changed(original, changes.of(placed.decision), scratch / str(number))
+            items.append(Item(placed.path, 0o755, source))
+    return items
+
+
+def _changed(source: Path, change: Change, scratch: Path) -> Path:
+    """``source``, or a changed copy of it that was read back and compared."""
+    if not change:
+        return source
+    from packager.transform.rpath import set_rpath  # noqa: PLC0415 - lief is slow to import
+    from packager.transform.strip import strip  # noqa: PLC0415
+    from packager.transform.verify import verify  # noqa: PLC0415
+
+    scratch.mkdir()
+    result = source
+    if change.strip:
+        result = scratch / "stripped"
+        strip(source, result)
+    if change.rpath is not None:
+        unpatched, result = result, scratch / source.name
+        set_rpath(unpatched, result, change.rpath)
+    verify(source, result, change.rpath)
+    return result

@@ -1,0 +1,108 @@
+"""``dpack bundle``: the main job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, print_json, request_options
+
+
+@click.command()
+@PROGRAM
+@request_options
+@click.option(
+    "-o", "--output", metavar="NAME", help="Where to write. Default: APP.tar.zst, in this directory."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["dir", "tar", "tar.gz", "tar.zst"]),
+    help="Default: by the suffix of NAME, else tar.zst.",
+)
+@click.option(
+    "--level", type=int, metavar="N", help="Compression level: tar.zst 1 to 19 (3), tar.gz 1 to 9 (6)."
+)
+@click.option("-f", "--force", is_flag=True, help="Replace NAME when it exists.")
+@click.option("--no-strip", is_flag=True, help="Keep the symbols and debug information of APP.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show the plan and the sizes, write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON instead of text.")
+@click.option(
+    "--markdown", is_flag=True, help="Print the size tables as Markdown, for a README or a pull request."
+)
+def bundle(
+    program: Path,
+    output: str | None,
+    form: str | None,
+    level: int | None,
+    force: bool,
+    no_strip: bool,
+    dry_run: bool,
+    as_json: bool,
+    markdown: bool,
+    **options: Any,
+) -> None:
+    """Bundle a program with exactly the libraries that it needs, those opened with dlopen included.
+
+    The bundle holds bin/APP, lib/ with the libraries, share/licenses/ and dpack.json, the manifest that
+    accounts for every file kept and left out. It runs from any directory, with no environment variable set.
+    The C library and the GPU driver are the host's. Vendor files stay byte for byte what the vendor shipped.
+
+    \b
+      dpack bundle ./mnist --model cnn                   write mnist.tar.zst
+      dpack bundle ./mnist --model cnn --fetch           fetch missing NVIDIA libraries first
+      dpack bundle ./mnist --model cnn -o out/ --force   a directory
+      dpack bundle ./mnist --model cnn --json > size.json
+
+    SOURCE_DATE_EPOCH sets the time of every file. The same input gives the same bytes.
+    """
+    from packager.account.compare import framework_table, size_table, sizes_of_manifest, sizes_of_plan
+    from packager.account.report import plan_text
+    from packager.account.table import markdown as as_markdown
+    from packager.account.table import text
+    from packager.bundle import Output
+    from packager.bundle import bundle as write_bundle
+    from packager.cli.progress import bytes_bar
+    from packager.emit import check_output, epoch_of, format_of
+    from packager.plan import Action
+
+    name = (
+        output
+        if output is not None
+        else f"{program.name}.tar.zst"
+        if form is None
+        else f"{program.name}.{form}"
+    )
+    target = Output(
+        Path(name),
+        format_of(name, form),
+        force=force,
+        strip=not no_strip,
+        epoch=epoch_of(os.environ),
+        level=level,
+    )
+    if not dry_run:
+        check_output(target.path, force=force)
+    analysis = analysis_of(program, **options)
+    quiet = as_json or markdown
+    if not quiet:
+        click.echo(plan_text(analysis.plan))
+    fail_unless_complete(analysis)
+    render = as_markdown if markdown else text
+    if dry_run:
+        sizes = sizes_of_plan(analysis.plan)
+    else:
+        with bytes_bar(f"writing {target.path.name}", analysis.plan.size(Action.KEEP)) as advance:
+            made = write_bundle(analysis, target, advance)
+        if as_json:
+            print_json(made.manifest)
+            return
+        sizes = sizes_of_manifest(made.manifest)
+    click.echo()
+    click.echo(render(size_table(sizes)))
+    click.echo(render(framework_table(sizes, analysis.recipes.frameworks)), nl=False)
+    if not dry_run and not quiet:
+        click.echo(f"\nwrote {target.path}", err=True)

@@ -1,0 +1,135 @@
+"""The options that every command about a program has, and the request they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from packager.request import Analysis, Request, Supply, analyse
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
+
+
+def _models(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from packager import recipes
+
+    return [m.name for m in recipes.load().models if m.name.startswith(incomplete)]
+
+
+PROGRAM = click.argument("program", type=click.Path(path_type=Path), metavar="APP")
+
+_OPTIONS = (
+    click.option(
+        "-m",
+        "--model",
+        "models",
+        multiple=True,
+        metavar="TYPE",
+        shell_complete=_models,
+        help="Type of model in the program: cnn, rnn, transformer, mlp. Repeat for a program that holds several. "
+        "Without it nothing is dropped.",
+    ),
+    click.option(
+        "-L",
+        "--library-path",
+        multiple=True,
+        type=_DIRECTORY,
+        metavar="DIR",
+        help="Search DIR where the loader searches LD_LIBRARY_PATH. Repeatable.",
+    ),
+    click.option(
+        "-R",
+        "--root",
+        type=_DIRECTORY,
+        default=Path("/"),
+        metavar="DIR",
+        help="Read the target's file system from DIR (a sysroot) instead of this machine's.",
+    ),
+    click.option(
+        "--cpu", default="", metavar="LEVEL", help="glibc-hwcaps level of the target, e.g. x86-64-v3."
+    ),
+    click.option(
+        "--include", multiple=True, metavar="GLOB", help="Keep what matches (soname or path). Repeatable."
+    ),
+    click.option(
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="Leave out what matches (soname or path). Repeatable.",
+    ),
+    click.option(
+        "--recipes",
+        "recipe_directories",
+        multiple=True,
+        type=_DIRECTORY,
+        metavar="DIR",
+        help="Add recipes from DIR; one of the same name replaces dpack's.",
+    ),
+    click.option("--strict", is_flag=True, help="Treat names that no recipe knows as missing."),
+    click.option("--fetch", is_flag=True, help="Fetch missing NVIDIA libraries from the package index."),
+    click.option(
+        "--require",
+        "pins",
+        multiple=True,
+        metavar="REQUIREMENT",
+        help="With --fetch: which version, as in nvidia-cudnn-cu12==9.10.2.21. Repeatable; implies --fetch.",
+    ),
+    click.option(
+        "--offline", is_flag=True, help="With --fetch: use the package cache alone. Implies --fetch."
+    ),
+    click.option("--index-url", metavar="URL", help="With --fetch: the package index, instead of pip's."),
+)
+
+
+def request_options(command: F) -> F:
+    """Add the options; the command gets them as keyword arguments for :func:`analysis_of`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def analysis_of(program: Path, **options: Any) -> Analysis:
+    """Resolve and plan what the options ask for, with progress bars on stderr while something is fetched."""
+    from packager.cli.progress import Bars
+
+    with Bars() as bars:
+        return analyse(request_of(program, **options), bars)
+
+
+def request_of(program: Path, **options: Any) -> Request:
+    """The request that the options make."""
+    fetching = options["fetch"] or options["offline"] or options["pins"]
+    supply = Supply(options["pins"], options["offline"], options["index_url"]) if fetching else None
+    return Request(
+        program=program,
+        models=options["models"],
+        root=options["root"],
+        library_path=options["library_path"],
+        cpu=options["cpu"],
+        recipes=options["recipe_directories"],
+        include=options["include"],
+        exclude=options["exclude"],
+        strict=options["strict"],
+        supply=supply,
+    )
+
+
+def print_json(value: object) -> None:
+    """One JSON document on stdout."""
+    import json
+
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def fail_unless_complete(analysis: Analysis) -> None:
+    """Raise the DpackError that names every conflict and every miss of the plan; nothing for a complete one."""
+    from packager.account.report import incomplete
+
+    error = incomplete(analysis.plan, fetching=analysis.request.supply is not None)
+    if error is not None:
+        raise error

@@ -1,0 +1,87 @@
+"""Progress bars on stderr, drawn by rich, and only where stderr is a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from packager.source import Bar, NoBar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class Bars:
+    """The bars of one command; they appear with the first download and go when all is done.
+
+    Without a terminal each file is named once, so that a log tells what happened.
+    """
+
+    def __init__(self) -> None:
+        self._rich: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._rich is not None:
+            self._rich.stop()
+
+    def start(self, label: str, total: int | None) -> Bar:
+        """A bar for one file of ``total`` bytes."""
+        if not sys.stderr.isatty():
+            size = f" ({total / 1e6:.1f} MB)" if total else ""
+            print(f"{label}{size}", file=sys.stderr, flush=True)  # noqa: T201 - a line of a log
+            return NoBar()
+        progress = self._rich = self._rich or _bars()
+        progress.start()
+        return _Bar(progress, progress.add_task(label, total=total))
+
+
+class _Bar:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress = progress
+        self._task = task
+
+    def advance(self, n: int) -> None:
+        self._progress.advance(self._task, n)
+
+    def finish(self) -> None:
+        self._progress.stop_task(self._task)
+
+
+def _bars() -> Progress:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+@contextmanager
+def bytes_bar(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
+    """A bar for ``total`` bytes while the block runs; None in place of one where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    with _bars() as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda n: progress.advance(task, n)

@@ -1,0 +1,286 @@
+"""Decide: from a closure to a plan. Pure: it opens nothing and prints nothing.
+
+An object is kept when the program reaches it over an edge that the loader follows by itself (DT_NEEDED), or that
+a recipe, a ``.note.dlopen`` or the user vouches for. It is dropped only where every edge to it comes from a
+recipe that names the features it serves and the models have none of them, or from something that is itself
+dropped. What the recipes say the host provides is left to the host. Without a model nothing is dropped.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+
+from packager.plan import Action, Choice, Conflict, Decision, Plan, Saving
+from packager.recipes import EVERY_FEATURE, Component, Recipes
+from packager.resolve.closure import Closure, Edge, Kind, Miss, Need, Object, Source
+
+
+def make_plan(closure: Closure, recipes: Recipes, choice: Choice) -> Plan:
+    """Decide on every object of ``closure``. Raises nothing: misses and conflicts stand in the plan."""
+    plan = _decide(closure, recipes, choice)
+    if choice.models:
+        return plan
+    return replace(plan, savings=tuple(_savings(closure, recipes, choice)))
+
+
+def _savings(closure: Closure, recipes: Recipes, choice: Choice) -> Iterator[Saving]:
+    for model in recipes.models:
+        plan = _decide(closure, recipes, replace(choice, models=(model,)))
+        dropped = plan.of(Action.DROP)
+        if dropped and not plan.conflicts:
+            yield Saving(model.name, tuple(d.name for d in dropped), sum(d.size for d in dropped))
+
+
+def _decide(closure: Closure, recipes: Recipes, choice: Choice) -> Plan:
+    planner = _Planner(closure, recipes, choice)
+    planner.reach()
+    decisions = tuple(planner.decision(o) for o in closure.objects if planner.concerns(o))
+    unseen = tuple(planner.unseen_hosts())
+    kept = frozenset(d.path for d in decisions if d.action is Action.KEEP)
+    open_mentions = tuple(m for m in closure.mentions if not m.rule and m.source in kept)
+    return Plan(
+        choice=choice,
+        decisions=decisions + unseen,
+        misses=tuple(planner.misses(Need.REQUIRED)),
+        absent=tuple(planner.misses(Need.RECOMMENDED)),
+        conflicts=(*planner.import_conflicts(decisions), *_mixed_versions(decisions)),
+        mentions=open_mentions,
+        warnings=tuple(planner.warnings(decisions)),
+        notes=tuple(planner.notes(decisions)),
+    )
+
+
+@dataclass(slots=True)
+class _Planner:
+    closure: Closure
+    recipes: Recipes
+    choice: Choice
+    kept: dict[str, tuple[str, str, Edge | None]] = field(default_factory=dict)
+    left_to_host: dict[str, tuple[str, Edge]] = field(default_factory=dict)
+
+    def reach(self) -> None:
+        """Mark what is kept and what is the host's, breadth-first from the program."""
+        program = self.closure.program
+        self.kept[program.path] = ("the program itself", "", None)
+        queue = deque([program])
+        while queue:
+            for edge in self.closure.edges_from(queue.popleft().path):
+                target = self.closure.find(edge.target)
+                if target is None or target.path in self.kept:
+                    continue
+                if self._host(target):
+                    self._leave_to_host(target, edge)
+                elif (why := self._keeps(edge, target)) is not None:
+                    self.kept[target.path] = (*why, edge)
+                    queue.append(target)
+
+    def _leave_to_host(self, target: Object, edge: Edge) -> None:
+        """What the host provides, it provides with all that it needs."""
+        family = self.recipes.family_of(target.name)
+        rule = str(family.source) if family else ""
+        self.left_to_host.setdefault(target.path, (rule, edge))
+        for further in self.closure.edges_from(target.path):
+            deeper = self.closure.find(further.target)
+            if deeper and deeper.path not in self.left_to_host and self._host(deeper):
+                self._leave_to_host(deeper, further)
+
+    def _host(self, o: Object) -> bool:
+        family = self.recipes.family_of(o.name)
+        return (
+            family is not None and family.provided_by == "host" and not self._matches(o, self.choice.include)
+        )
+
+    def _matches(self, o: Object, patterns: Sequence[str]) -> str:
+        names = (o.name, o.path, o.real)
+        return next((p for p in patterns if any(fnmatchcase(name, p) for name in names)), "")
+
+    def _keeps(self, edge: Edge, target: Object) -> tuple[str, str] | None:
+        """Why ``edge`` keeps ``target`` (reason, rule); None when it does not."""
+        asker = self.closure.find(edge.source)
+        by = asker.name if asker else edge.source
+        if pattern := self._matches(target, self.choice.include):
+            return f"asked for with --include {pattern}", ""
+        if self._matches(target, self.choice.exclude):
+            return None
+        if edge.kind is Kind.NEEDED:
+            return f"needed by {by}", ""
+        if edge.evidence.source is Source.NOTE:
+            vouched = edge.evidence.need is not Need.OPTIONAL
+            return (f"{edge.evidence.need} by the .note.dlopen of {by}", "") if vouched else None
+        return self._keeps_opened(edge, by, self.recipes.component(target.name))
+
+    def _keeps_opened(self, edge: Edge, by: str, component: Component | None) -> tuple[str, str] | None:
+        if component is None:
+            return f"opened by {by}; no recipe says what it is for", edge.evidence.rule
+        served = self._served(edge.evidence.serves)
+        return None if served is None else (f"opened by {by}{served}", edge.evidence.rule)
+
+    def _served(self, serves: Sequence[str]) -> str | None:
+        """The words ", for convolution (model cnn)"; None when the models have none of the features."""
+        features = self.choice.features
+        if features is None or EVERY_FEATURE in serves:
+            return ""
+        common = [feature for feature in serves if feature in features]
+        return f", for {', '.join(common)} ({self.choice.named})" if common else None
+
+    def concerns(self, o: Object) -> bool:
+        """False for what only the host's side of something dropped would load."""
+        return o.path in self.kept or o.path in self.left_to_host or not self._host(o)
+
+    def decision(self, o: Object) -> Decision:
+        """The decision on one object of the closure."""
+        edges = self.closure.edges_to(o.path)
+        if o.path in self.kept:
+            reason, rule, edge = self.kept[o.path]
+            return self._decision(Action.KEEP, o, reason, rule, _first(edge, edges))
+        if o.path in self.left_to_host:
+            rule, edge = self.left_to_host[o.path]
+            family = self.recipes.family_of(o.name)
+            reason = f"provided by the host ({family.title})" if family else "provided by the host"
+            return self._decision(Action.HOST, o, reason, rule, _first(edge, edges))
+        reason, rule = self._dropped(o, edges)
+        return self._decision(Action.DROP, o, reason, rule, edges)
+
+    def _decision(
+        self, action: Action, o: Object, reason: str, rule: str, edges: tuple[Edge, ...]
+    ) -> Decision:
+        component, family = self.recipes.component(o.name), self.recipes.family_of(o.name)
+        return Decision(action, o.name, reason, rule, o.elf.size, o, component, family, edges)
+
+    def _dropped(self, o: Object, edges: tuple[Edge, ...]) -> tuple[str, str]:
+        if pattern := self._matches(o, self.choice.exclude):
+            return f"left out with --exclude {pattern}", ""
+        component = self.recipes.component(o.name)
+        direct = next((e for e in edges if e.kind is Kind.DLOPEN and e.source in self.kept), None)
+        if direct and direct.evidence.source is Source.NOTE:
+            return "only suggested by a .note.dlopen; --include adds it", ""
+        if direct and component:
+            text = f"serves {', '.join(direct.evidence.serves)}; the {self.choice.named} "
+            return text + ("has none of them" if len(self.choice.models) == 1 else "have none of them"), (
+                direct.evidence.rule
+            )
+        askers = sorted(
+            {a.name for e in edges if (a := self.closure.find(e.source)) and a.path not in self.kept}
+        )
+        return f"asked for only by {', '.join(askers)}, which is left out", ""
+
+    def unseen_hosts(self) -> Iterator[Decision]:
+        """What the host must provide and this machine does not show: misses and mentions of host families."""
+        seen = {o.name for o in self.closure.objects}
+        asked = [(m.name, m.source) for m in self.closure.misses] + [
+            (m.name, m.source) for m in self.closure.mentions
+        ]
+        for name, source in asked:
+            family = self.recipes.family_of(name)
+            if family is None or family.provided_by != "host" or name in seen or source not in self.kept:
+                continue
+            seen.add(name)
+            reason = f"provided by the host ({family.title}); not seen here"
+            edges = tuple(e for e in self.closure.edges if e.name == name)
+            yield Decision(
+                Action.HOST,
+                name,
+                reason,
+                str(family.source),
+                0,
+                None,
+                self.recipes.component(name),
+                family,
+                edges,
+            )
+
+    def misses(self, need: Need) -> Iterator[Miss]:
+        """The misses that count: asked for by something kept, not the host's, served by no other name."""
+        for miss in self.closure.misses:
+            if miss.source in self.kept and miss.evidence.need is need and self._counts(miss):
+                yield miss
+
+    def _counts(self, miss: Miss) -> bool:
+        family = self.recipes.family_of(miss.name)
+        if (family is not None and family.provided_by == "host") or _matches_any(
+            miss.name, self.choice.exclude
+        ):
+            return False
+        return miss.evidence.source is not Source.RECIPE or self._served(miss.evidence.serves) is not None
+
+    def import_conflicts(self, decisions: Sequence[Decision]) -> Iterator[Conflict]:
+        """API symbols that the program itself imports, of components that the models leave out."""
+        program = self.closure.program
+        kept = {d.component.id for d in decisions if d.component and d.action is not Action.DROP}
+        dropped = {d.component.id: d.name for d in decisions if d.component and d.action is Action.DROP}
+        for use in self.closure.uses:
+            left_out = use.component.id not in kept and self._served(use.component.serves) is None
+            if use.source == program.path and left_out:
+                models = [m.name for m in self.recipes.models if set(m.features) & {*use.component.serves}]
+                named = " ".join(f"--model {m.name}" for m in self.choice.models)
+                library = dropped.get(use.component.id, use.component.files[0])
+                yield Conflict(
+                    f"{program.name} imports {use.symbol}, which {library} implements",
+                    f"the {self.choice.named} leaves out {use.component.id} ({use.component.about})",
+                    (
+                        f"name the model that it is too: {named} --model {models[0] if models else '…'}",
+                        f"or keep the library all the same: --include {library}",
+                    ),
+                )
+
+    def notes(self, decisions: Sequence[Decision]) -> Iterator[str]:
+        """The same imports in a library are no conflict: a framework imports what it may never call."""
+        dropped = {d.component.id for d in decisions if d.component and d.action is Action.DROP}
+        for use in self.closure.uses:
+            o = self.closure.find(use.source)
+            if o is not None and o is not self.closure.program and use.component.id in dropped:
+                yield f"{o.name} imports {use.symbol} of {use.component.id}, which is left out"
+
+    def warnings(self, decisions: Sequence[Decision]) -> Iterator[str]:
+        """What the user should look at although the bundle can be made."""
+        for d in decisions:
+            if d.action is Action.KEEP and d.family is not None and d.component is None:
+                yield f"{d.name} belongs to {d.family.title}, and no recipe knows it: kept ({d.family.source})"
+            if d.action is Action.DROP and any(
+                e.kind is Kind.NEEDED and e.source in self.kept for e in d.edges
+            ):
+                yield f"{d.name} is left out, but needed: the program will not start where the host lacks it"
+        for miss in self.misses(Need.RECOMMENDED):
+            component = self.recipes.component(miss.name)
+            without = f": {component.without}" if component and component.without else ""
+            yield f"{miss.name} is recommended and was not found{without}"
+        yield from self._unmatched()
+
+    def _unmatched(self) -> Iterator[str]:
+        for option, patterns in (("--include", self.choice.include), ("--exclude", self.choice.exclude)):
+            for pattern in patterns:
+                asked = any(_matches_any(edge.name, (pattern,)) for edge in self.closure.edges)
+                if not asked and not any(self._matches(o, (pattern,)) for o in self.closure.objects):
+                    yield f"{option} {pattern} matches nothing"
+
+
+def _first(edge: Edge | None, edges: tuple[Edge, ...]) -> tuple[Edge, ...]:
+    """``edges`` with the deciding one in front."""
+    return edges if edge is None else (edge, *(e for e in edges if e is not edge))
+
+
+def _matches_any(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _mixed_versions(decisions: Sequence[Decision]) -> Iterator[Conflict]:
+    """Families whose parts must come from one release, found in two directories."""
+    families = {d.family.name: d.family for d in decisions if d.family and d.family.one_version}
+    for family in families.values():
+        places: dict[str, list[str]] = {}
+        for d in decisions:
+            if d.family is family and d.object is not None and d.action is Action.KEEP:
+                places.setdefault(d.object.real.rpartition("/")[0], []).append(d.name)
+        if len(places) > 1:
+            listed = "; ".join(f"{', '.join(names)} from {place}" for place, names in places.items())
+            yield Conflict(
+                f"the parts of {family.title} come from {len(places)} directories",
+                f"they load only together with those of their own release ({listed})",
+                (
+                    "put the directory of the one release first: --library-path DIR",
+                    "or remove the other release from the search (its rpath, ld.so.conf)",
+                ),
+            )

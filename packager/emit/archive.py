@@ -1,0 +1,162 @@
+"""A deterministic tar: the same items give the same bytes on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from packager.emit.compress import Compressor, compressor
+from packager.emit.format import Format
+from packager.emit.item import Entry, Item, check_path, directories
+from packager.emit.pipeline import Pipeline, opened, write_all
+
+Last = Callable[[tuple[Entry, ...]], Item]
+"""Makes the last item, the manifest, from the entries of all the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """What was written: the size of the archive in bytes, its sha256, and the entries in their order."""
+
+    size: int
+    sha256: str
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How an archive is written: top directory ("" for none), time in seconds, format, level, threads."""
+
+    top: str
+    epoch: int
+    format: Format
+    level: int
+    threads: int | None = None
+
+
+def write_archive(
+    output: Path, items: Sequence[Item], last: Last, form: Form, progress: Callable[[int], None] | None
+) -> Archive:
+    """Write a new file: directories, then the items in the order given, then the last one; and fsync it.
+
+    The file is left to the caller when anything raises.
+    """
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    with (
+        os.fdopen(os.open(output, flags, 0o666), "wb", buffering=0) as file,
+        _Hashed(file.fileno()) as hashed,
+    ):
+        stream = compressor(form.format, hashed.write, form.level, form.threads)
+        try:
+            entries = _write_members(stream, items, last, form, progress)
+            stream.close()
+        finally:
+            stream.abandon()
+        os.fsync(file.fileno())
+        return Archive(hashed.size, hashed.sha256, entries)
+
+
+def _write_members(
+    stream: Compressor,
+    items: Sequence[Item],
+    last: Last,
+    form: Form,
+    progress: Callable[[int], None] | None,
+) -> tuple[Entry, ...]:
+    members = _Members(stream, form, progress)
+    with members.pipeline:
+        members.add_directories(item.path for item in items)
+        for item in items:
+            members.add(item)
+        final = last(tuple(members.entries))
+        check_path(final.path, [item.path for item in items])
+        members.add_directories([final.path])
+        members.add(final)
+        members.end()
+    return tuple(members.entries)
+
+
+class _Members:
+    """Puts members into the stream.
+
+    GNU's format, not pax: it needs no second header before a name of 100 bytes or a file of 8 GiB, and
+    busybox, which skips pax headers, reads its long names too.
+    """
+
+    def __init__(self, stream: Compressor, form: Form, progress: Callable[[int], None] | None) -> None:
+        self.pipeline = Pipeline(progress)
+        self.entries: list[Entry] = []
+        self._write = stream.write
+        self._form = form
+        self._size = 0
+        self._made: set[str] = set()
+
+    def add_directories(self, paths: Iterable[str]) -> None:
+        inside = [self._inside(path) for path in paths]
+        for directory in directories(inside):
+            if directory not in self._made:
+                self._made.add(directory)
+                self._send(self._header(directory, 0o755, 0, tarfile.DIRTYPE))
+
+    def add(self, item: Item) -> None:
+        with opened(item.source) as source:
+            self._send(self._header(self._inside(item.path), item.mode, source.size, tarfile.REGTYPE))
+            self.entries.append(self.pipeline.copy(item, source, self._write))
+        self._size += source.size
+        self._pad(tarfile.BLOCKSIZE)
+
+    def end(self) -> None:
+        self._send(bytes(2 * tarfile.BLOCKSIZE))
+        self._pad(tarfile.RECORDSIZE)
+        self.pipeline.drain()
+
+    def _inside(self, path: str) -> str:
+        return f"{self._form.top}/{path}" if self._form.top else path
+
+    def _send(self, block: bytes) -> None:
+        self.pipeline.send(block, self._write)
+        self._size += len(block)
+
+    def _pad(self, unit: int) -> None:
+        self._send(bytes(-self._size % unit))
+
+    def _header(self, name: str, mode: int, size: int, kind: bytes) -> bytes:
+        header = tarfile.TarInfo(name)
+        header.mode, header.size, header.type, header.mtime = mode, size, kind, self._form.epoch
+        return header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+
+
+class _Hashed:
+    """A file that is hashed, on a thread of its own, while it is written."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.size = 0
+        self._descriptor = descriptor
+        self._digest = hashlib.sha256()
+        self._hashing = ThreadPoolExecutor(1, "dpack-hash-archive")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hashing.shutdown(wait=True, cancel_futures=True)
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest()
+
+    def write(self, part: bytes | memoryview) -> int:
+        hashed = self._hashing.submit(self._digest.update, part)
+        write_all(self._descriptor, memoryview(part))
+        hashed.result()
+        self.size += len(part)
+        return len(part)

@@ -1,0 +1,69 @@
+"""What goes into a bundle, and what has been written: Item and Entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One file to write.
+
+    ``path``    where it goes: relative to the bundle, with "/", such as "lib/libcudnn.so.9".
+    ``mode``    its permission bits: 0o755 or 0o644.
+    ``source``  the file to read, or its contents.
+    """
+
+    path: str
+    mode: int
+    source: Path | bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file as it was written: size in bytes, sha256 in hexadecimal, taken from the bytes on their way."""
+
+    path: str
+    mode: int
+    size: int
+    sha256: str
+
+
+def encoded(path: str) -> bytes:
+    """The bytes of a path in an archive: UTF-8 in every locale; a name that is not text keeps its bytes."""
+    return path.encode("utf-8", "surrogateescape")
+
+
+def in_order(items: Sequence[Item]) -> tuple[Item, ...]:
+    """The items sorted by the bytes of their paths.
+
+    Raises ValueError when a path could leave the bundle, stands twice, or is a file and a directory at once.
+    """
+    taken: set[str] = set()
+    for item in items:
+        check_path(item.path, taken)
+        taken.add(item.path)
+    if both := taken.intersection(directories(taken)):
+        raise ValueError(f"both a file and a directory in the bundle: {min(both)}")
+    return tuple(sorted(items, key=lambda item: encoded(item.path)))
+
+
+def check_path(path: str, taken: Iterable[str] = ()) -> None:
+    """Raise ValueError unless the path is relative, in its plain form, and not yet taken."""
+    if (
+        path in ("", ".")
+        or path.startswith("/")
+        or ".." in path.split("/")
+        or str(PurePosixPath(path)) != path
+    ):
+        raise ValueError(f"not a path inside a bundle: {path!r}")
+    if path in taken:
+        raise ValueError(f"twice in the bundle: {path}")
+
+
+def directories(paths: Iterable[str]) -> tuple[str, ...]:
+    """Every directory that the paths stand in, parents before children, sorted by their bytes."""
+    found = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
+    return tuple(sorted(found - {"."}, key=encoded))

@@ -1,0 +1,130 @@
+"""The plan: what becomes of every file of the closure, and why. ``packager/decide.py`` makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from packager.recipes import Component, Family, Model
+from packager.resolve.closure import Edge, Mention, Miss, Object
+
+EXECUTABLE = "executable"
+"""The group of the program itself."""
+
+
+class Action(StrEnum):
+    """What becomes of one file."""
+
+    KEEP = "keep"
+    DROP = "drop"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the user asked for: the models, and globs of what to put in or leave out whatever the recipes say."""
+
+    models: tuple[Model, ...] = ()
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    strict: bool = False
+
+    @property
+    def features(self) -> frozenset[str] | None:
+        """The features of all models together; None where no model is named, so that nothing is dropped."""
+        return frozenset(f for model in self.models for f in model.features) if self.models else None
+
+    @property
+    def named(self) -> str:
+        """The models as a sentence names them: "model cnn", "models cnn and rnn"."""
+        return ("model " if len(self.models) == 1 else "models ") + " and ".join(m.name for m in self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One file's fate. ``size`` is in bytes, 0 for what only the host has; ``edges`` lead to it, the deciding
+    one first; ``rule`` names the recipe's file and component, "" where the file itself is the reason.
+    """
+
+    action: Action
+    name: str
+    reason: str
+    rule: str
+    size: int
+    object: Object | None = None
+    component: Component | None = None
+    family: Family | None = None
+    edges: tuple[Edge, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """Where the loader found the file; empty for what was not found and is left to the host."""
+        return self.object.path if self.object else ""
+
+    @property
+    def group(self) -> str:
+        """The row of the size table that the file counts in."""
+        if self.family is not None:
+            return self.family.group
+        return "other libraries" if self.edges else EXECUTABLE
+
+    @property
+    def also_asked_as(self) -> tuple[str, ...]:
+        """Names other than its own that edges ask for it by; a link of each stands beside it in the bundle."""
+        names = {edge.name for edge in self.edges if "/" not in edge.name}
+        return tuple(sorted(names - {self.name}))
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Something in the input that contradicts the request; ``ways`` are the ways out."""
+
+    what: str
+    why: str
+    ways: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What naming ``model`` would leave out: the names and their bytes together."""
+
+    model: str
+    names: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every decision, the program's first, and what stands in the way.
+
+    ``misses`` are needed and not there; ``absent`` are recommended and not there. ``mentions`` are names that
+    kept objects hold as strings and no recipe knows: possible misses. ``warnings`` and ``notes`` are sentences.
+    """
+
+    choice: Choice
+    decisions: tuple[Decision, ...]
+    misses: tuple[Miss, ...] = ()
+    absent: tuple[Miss, ...] = ()
+    conflicts: tuple[Conflict, ...] = ()
+    mentions: tuple[Mention, ...] = ()
+    warnings: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    savings: tuple[Saving, ...] = ()
+
+    @property
+    def program(self) -> Decision:
+        """The decision on the program itself."""
+        return self.decisions[0]
+
+    def of(self, action: Action) -> tuple[Decision, ...]:
+        """The decisions with this action, in loading order."""
+        return tuple(d for d in self.decisions if d.action is action)
+
+    def size(self, action: Action) -> int:
+        """The bytes of the files with this action."""
+        return sum(d.size for d in self.of(action))
+
+    @property
+    def complete(self) -> bool:
+        """True when nothing is missing and nothing contradicts; with ``strict``, nothing may be missing."""
+        return not self.misses and not self.conflicts and not (self.choice.strict and self.mentions)

@@ -1,0 +1,124 @@
+"""The input file system: every question that resolving asks of it, under one root.
+
+Paths are those that the target will see (absolute, as text). ``host()`` gives the file on this machine. With
+the root ``/`` they are the same; with another root, symbolic links that leave it are resolved inside it, as
+``chroot`` would. Directories named in ``outside`` (a build directory, the package cache) keep their own paths
+and are seen beside the root.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packager.errors import usage
+
+_LINK_LIMIT = 40
+"""As many symbolic links as Linux follows in one path (path_resolution(7))."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sysroot:
+    """A root directory and the directories outside it that are seen at their own paths."""
+
+    root: str = "/"
+    outside: tuple[str, ...] = ()
+    _seen: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
+
+    @staticmethod
+    def at(root: Path | str, outside: tuple[Path | str, ...] = ()) -> Sysroot:
+        """The sysroot in the directory ``root``; DpackError (usage) when there is none."""
+        real = os.path.realpath(root)
+        if not Path(real).is_dir():
+            raise usage(
+                f"cannot use {root} as the root", "no such directory", next="name the sysroot's directory"
+            )
+        return Sysroot(real, tuple(os.path.realpath(path) for path in outside) if real != "/" else ())
+
+    def inside(self, path: Path | str) -> str:
+        """How the target sees this machine's ``path``: without the root, or as it is when outside."""
+        absolute = os.path.abspath(path)
+        if self.root != "/" and absolute.startswith(self.root + "/"):
+            return absolute[len(self.root) :]
+        return absolute
+
+    def real(self, path: str) -> str | None:
+        """``path`` with every symbolic link resolved, as the target sees it; None when it does not exist."""
+        if path not in self._seen:
+            self._seen[path] = self._walk(path)
+        return self._seen[path]
+
+    def host(self, path: str) -> str | None:
+        """The file on this machine behind ``path``; None when it does not exist."""
+        real = self.real(path)
+        return None if real is None else self._on_host(real)
+
+    def is_file(self, path: str) -> bool:
+        """True for a regular file, or a link to one."""
+        host = self.host(path)
+        return host is not None and stat.S_ISREG(os.stat(host).st_mode)
+
+    def is_directory(self, path: str) -> bool:
+        """True for a directory, or a link to one."""
+        host = self.host(path)
+        return host is not None and stat.S_ISDIR(os.stat(host).st_mode)
+
+    def names(self, directory: str) -> tuple[str, ...]:
+        """The sorted names in ``directory``; none when it is not there or may not be read."""
+        host = self.host(directory)
+        try:
+            return tuple(sorted(os.listdir(host))) if host is not None else ()
+        except OSError:
+            return ()
+
+    def read(self, path: str) -> bytes | None:
+        """The contents of a small file; None when it is not there or may not be read."""
+        host = self.host(path)
+        try:
+            return Path(host).read_bytes() if host is not None else None
+        except OSError:
+            return None
+
+    def _on_host(self, path: str) -> str:
+        if self.root == "/" or any(path == o or path.startswith(o + "/") for o in self.outside):
+            return path
+        return self.root + path
+
+    def _walk(self, path: str) -> str | None:
+        if self.root == "/":
+            try:
+                return os.path.realpath(path, strict=True)
+            except (OSError, ValueError):  # absent, a loop, or a name that no file system takes
+                return None
+        at, rest, links = "/", [part for part in reversed(path.split("/")) if part], 0
+        while rest:
+            part = rest.pop()
+            if part in {".", ".."}:
+                at = posixpath.dirname(at) if part == ".." else at
+                continue
+            step = posixpath.join(at, part)
+            kind = self._kind(step)
+            if kind is None:
+                return None
+            if not stat.S_ISLNK(kind):
+                at = step
+                continue
+            links += 1
+            if links > _LINK_LIMIT:
+                return None
+            target = os.readlink(self._on_host(step))
+            rest.extend(part for part in reversed(target.split("/")) if part)
+            at = "/" if target.startswith("/") else at
+        return at
+
+    def _kind(self, path: str) -> int | None:
+        """st_mode of ``path`` itself; a directory on the way to one of ``outside`` always exists."""
+        if any(o.startswith(path + "/") for o in self.outside):
+            return stat.S_IFDIR
+        try:
+            return os.lstat(self._on_host(path)).st_mode
+        except (OSError, ValueError):
+            return None

@@ -1,0 +1,72 @@
+"""Which distributions hold the libraries that are missing: from sonames to requirements, by the recipes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from packager.errors import DpackError, usage
+from packager.recipes import Package, Recipes
+
+
+def requirements(
+    missing: Sequence[str],
+    present: Sequence[str],
+    recipes: Recipes,
+    pins: Sequence[str] = (),
+    have: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Requirement strings for the distributions that hold ``missing`` (sonames), sorted.
+
+    The CUDA major version is the one that the other names imply, ``present`` ones included: libcublas.so.12
+    belongs to CUDA 12 alone, libcudnn.so.9 to any. ``pins`` replace the plain name of the distributions that
+    they are about; ``have`` are distributions that were fetched already, and are not asked for again.
+
+    Raises DpackError where a library comes in builds for several CUDA versions and nothing tells which.
+    """
+    pinned = {_name(pin): pin for pin in pins}
+    majors = _majors([*missing, *present], recipes)
+    names = set()
+    for soname in missing:
+        package = _choose(soname, recipes.packages_for(soname), majors, pinned)
+        if package is not None and package.name not in have:
+            names.add(package.name)
+    return tuple(sorted(pinned.get(name, name) for name in names))
+
+
+def _name(pin: str) -> str:
+    from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - start-up time
+    from packaging.utils import canonicalize_name  # noqa: PLC0415
+
+    try:
+        return str(canonicalize_name(Requirement(pin).name))
+    except InvalidRequirement as error:
+        raise usage(
+            f"cannot read the requirement {pin!r}",
+            str(error),
+            next="write it as in: nvidia-cudnn-cu12==9.10.2.21",
+        ) from error
+
+
+def _majors(names: Iterable[str], recipes: Recipes) -> set[int]:
+    """The CUDA major versions that ``names`` imply: those of names that belong to one version alone."""
+    found = set()
+    for name in names:
+        majors = {package.cuda for package in recipes.packages_for(name)}
+        if len(majors) == 1:
+            found |= {major for major in majors if major is not None}
+    return found
+
+
+def _choose(
+    soname: str, packages: Sequence[Package], majors: set[int], pinned: Collection[str]
+) -> Package | None:
+    fitting = [p for p in packages if p.cuda is None or not majors or p.cuda in majors]
+    preferred = [p for p in fitting if p.name in pinned] or fitting
+    if len(preferred) > 1:
+        listed = " or ".join(package.name for package in preferred)
+        raise DpackError(
+            f"cannot choose a package for {soname}",
+            f"it comes in builds for CUDA {', '.join(str(p.cuda) for p in preferred)}, and nothing tells which",
+            next=f"name one: --require {preferred[-1].name} ({listed})",
+        )
+    return preferred[0] if preferred else None

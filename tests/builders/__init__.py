@@ -1,0 +1,1 @@
+"""Inputs for tests, built in code: no binary file is kept in the repository."""

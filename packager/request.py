@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packager import recipes as recipe_files
 from packager.decide import make_plan
@@ -20,8 +21,9 @@ from packager.resolve.elf import read_elf
 from packager.resolve.search import Loader
 from packager.resolve.sysroot import Sysroot
 from packager.resolve.walk import resolve
-from packager.source import Distribution, NoProgress, Progress, default_cache, fetch, library_directories
-from packager.source.needs import requirements
+
+if TYPE_CHECKING:
+    from packager.source import Distribution, Progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +74,12 @@ def analyse(request: Request, progress: Progress | None = None) -> Analysis:
     while True:
         closure = resolve(program, loader, known, request.include)
         plan = make_plan(closure, known, choice)
-        wanted = _wanted(request, plan, closure, known, fetched)
-        if not wanted or request.supply is None:
-            return Analysis(request, known, loader, closure, plan, fetched)
-        fetched += fetch(
-            wanted,
-            machine=loader.machine.name,
-            offline=request.supply.offline,
-            index_url=request.supply.index_url,
-            progress=progress or NoProgress(),
-        )
-        store = tuple(str(path) for each in fetched for path in library_directories(each))
-        # What was read of each file stays valid; where a name was not found before, it is asked for again.
-        loader = replace(loader, store=store)
+        analysis = Analysis(request, known, loader, closure, plan, fetched)
+        more = _fetch_missing(analysis, progress) if request.supply is not None else ()
+        if not more:
+            return analysis
+        fetched += more
+        loader = _with_store(loader, fetched)
 
 
 def _loader(request: Request) -> Loader:
@@ -92,8 +87,7 @@ def _loader(request: Request) -> Loader:
         if not path.is_dir():
             raise usage(f"cannot search {path}", "no such directory", next="check --library-path")
     read = read_elf(request.program)
-    outside = (request.program.absolute().parent, *request.library_path, default_cache())
-    sysroot = Sysroot.at(request.root, outside)
+    sysroot = Sysroot.at(request.root, (request.program.absolute().parent, *request.library_path))
     if request.cpu and request.cpu not in read.machine.hwcaps:
         levels = ", ".join(read.machine.hwcaps) or "none"
         raise usage(f"unknown --cpu {request.cpu}", f"{read.machine.name} has the levels: {levels}")
@@ -107,13 +101,35 @@ def _loader(request: Request) -> Loader:
     return Loader.of(read, sysroot, paths, request.cpu)
 
 
-def _wanted(
-    request: Request, plan: Plan, closure: Closure, known: Recipes, fetched: Sequence[Distribution]
-) -> tuple[str, ...]:
-    """Requirements for what is missing and not fetched already."""
-    if request.supply is None:
+def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distribution, ...]:
+    """Fetch the distributions that hold what the plan lacks and that were not fetched before."""
+    # The package index costs a tenth of a second to import, which a plan of files that are there need not pay.
+    from packager.source import NoProgress, fetch  # noqa: PLC0415
+    from packager.source.needs import requirements  # noqa: PLC0415
+
+    plan, supply = analysis.plan, analysis.request.supply or Supply()
+    wanted = requirements(
+        missing=tuple(name for miss in (*plan.misses, *plan.absent) for name in miss.names),
+        present=tuple(o.name for o in analysis.closure.objects),
+        recipes=analysis.recipes,
+        pins=supply.pins,
+        have={each.name for each in analysis.fetched},
+    )
+    if not wanted:
         return ()
-    missing = tuple(name for miss in (*plan.misses, *plan.absent) for name in miss.names)
-    have = {each.name for each in fetched}
-    present = tuple(o.name for o in closure.objects)
-    return requirements(missing, present, known, request.supply.pins, have)
+    return fetch(
+        wanted,
+        machine=analysis.loader.machine.name,
+        offline=supply.offline,
+        index_url=supply.index_url,
+        progress=progress or NoProgress(),
+    )
+
+
+def _with_store(loader: Loader, fetched: Sequence[Distribution]) -> Loader:
+    """The loader, with the libraries of ``fetched`` in reach. What it has read of other files stays valid."""
+    from packager.source import library_directories  # noqa: PLC0415 - as above
+
+    store = tuple(str(path) for each in fetched for path in library_directories(each))
+    sysroot = loader.sysroot.seeing(store)
+    return replace(loader, sysroot=sysroot, store=store)

@@ -54,7 +54,12 @@ class LibrarySet:
 
 
 _CUDNN = "9.28.0.42"
-_CUDA_12 = ("nvidia-cublas-cu12==12.9.1.4", "nvidia-cuda-runtime-cu12==12.9.79", "nvidia-cuda-nvrtc-cu12==12.9.86")
+_CUDA_12 = (
+    "nvidia-cublas-cu12==12.9.1.4",
+    "nvidia-cuda-runtime-cu12==12.9.79",
+    "nvidia-cuda-nvrtc-cu12==12.9.86",
+    "nvidia-cuda-nvcc-cu12==12.9.86",
+)
 _CUDA_13 = (
     "nvidia-cublas==13.10.0.20",
     "nvidia-cuda-runtime==13.5.37",

@@ -9,7 +9,7 @@ namespace {
 
 constexpr float kOne = 1.0F;
 constexpr float kZero = 0.0F;
-constexpr float kRate = 0.05F;
+constexpr float kRate = 0.02F;
 constexpr int kKernel = 3;  // pixels wide and high
 
 OWNED(FilterDescriptor, cudnnFilterDescriptor_t, cudnnCreateFilterDescriptor, cudnnDestroyFilterDescriptor);

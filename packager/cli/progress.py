@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from packager.source import Bar, NoBar
-
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+    from packager.source import Bar
 
 
 class Bars:
@@ -34,6 +34,8 @@ class Bars:
 
     def start(self, label: str, total: int | None) -> Bar:
         """A bar for one file of ``total`` bytes."""
+        from packager.source import NoBar
+
         if not sys.stderr.isatty():
             size = f" ({total / 1e6:.1f} MB)" if total else ""
             print(f"{label}{size}", file=sys.stderr, flush=True)  # noqa: T201 - a line of a log

@@ -82,13 +82,13 @@ def load(extra: Sequence[Path] = ()) -> Recipes:
     problems: list[str] = []
     files = _files(extra, problems)
     families, unread = _read_folder(files, "libraries", reader.read_family, problems)
-    models, _ = _read_folder(files, "models", reader.read_model, problems)
+    models, unread_models = _read_folder(files, "models", reader.read_model, problems)
     frameworks, _ = _read_folder(files, "frameworks", reader.read_framework, problems)
     features = _read_lists(files, "features.toml", reader.read_features, problems)
     licences = _read_lists(files, "licences.toml", reader.read_licences, problems)
     problems += references.check_families(list(families.values()), features, licences, unread)
     problems += references.check_model_features(list(models.values()), features)
-    closed = references.close_models(models, problems)
+    closed = references.close_models(models, unread_models, problems)
     if problems:
         raise usage(
             "cannot use the recipes",

@@ -37,9 +37,17 @@ def check_model_features(models: Sequence[Model], features: Collection[str]) -> 
             yield f"{model.source}: model.features: {_unknown('feature', feature, features)}"
 
 
-def close_models(models: Mapping[str, Model], problems: list[str]) -> list[Model]:
+def close_models(models: Mapping[str, Model], unread: Collection[str], problems: list[str]) -> list[Model]:
     """The models with the features of those that they include, and of those that these include."""
-    return [replace(model, features=_closed(model, models, (), problems)) for model in models.values()]
+    problems.extend(
+        f"{model.source}: model.includes: {_unknown('model', name, models)}"
+        for model in models.values()
+        for name in model.includes
+        if name not in models and name not in unread
+    )
+    return [
+        replace(model, features=_closed(model, models, (model.name,), problems)) for model in models.values()
+    ]
 
 
 def _closed(
@@ -47,20 +55,13 @@ def _closed(
 ) -> frozenset[str]:
     features = model.features
     for name in model.includes:
-        included = models.get(name)
-        if included is None:
-            message = f"{model.source}: model.includes: {_unknown('model', name, models)}"
-        elif name == model.name or name in trail:
-            # Each model of the cycle would report it again; the one that starts the trail is enough.
-            cycle = " → ".join([*trail, model.name, name])
-            message = (
-                f"{model.source}: model.includes: {cycle} is a cycle" if name == (*trail, name)[0] else ""
-            )
-        else:
-            features |= _closed(included, models, (*trail, model.name), problems)
-            continue
-        if message and message not in problems:
-            problems.append(message)
+        if name in trail:
+            # A cycle is met once from each of its models: the first by name reports it.
+            if name == trail[0] == min(trail):
+                cycle = " → ".join([*trail, name])
+                problems.append(f"{models[name].source}: model.includes: {cycle} is a cycle")
+        elif name in models:
+            features |= _closed(models[name], models, (*trail, name), problems)
     return features
 
 
@@ -110,20 +111,21 @@ def _shared_patterns(families: Sequence[Family]) -> Iterator[str]:
 
 def _unreachable(families: Sequence[Family]) -> Iterator[str]:
     """Components to which no chain of loaders leads from the program."""
-    waiting = {component.id: component for family in families for component in family.components}
+    loaders: dict[str, set[str]] = {}
+    for component in (each for family in families for each in family.components):
+        loaders.setdefault(component.id, set()).update(loading.by for loading in component.loaded)
+    waiting = dict(loaders)
     reached = {PROGRAM}
-    while found := {
-        each for each, component in waiting.items() if any(step.by in reached for step in component.loaded)
-    }:
+    while found := {each for each, openers in waiting.items() if openers & reached}:
         reached |= found
         for each in found:
             del waiting[each]
     for family in families:
         for at, component in enumerate(family.components):
-            loaders = sorted({loading.by for loading in component.loaded})
+            openers = loaders[component.id]
             # A missing or unknown loader is a problem that is reported as such.
-            if component.id in waiting and loaders and all(loader in waiting for loader in loaders):
+            if component.id in waiting and openers and openers <= waiting.keys():
                 yield (
                     f"{family.source}: component[{at}].loaded: nothing that a program starts with leads to "
-                    f"{component.id}; its loaders ({', '.join(loaders)}) wait for each other"
+                    f"{component.id}; its loaders ({', '.join(sorted(openers))}) wait for each other"
                 )

@@ -112,9 +112,14 @@ def _known(name: str, recipes: Recipes) -> str:
     """The rule of the component that ``name`` means, whatever version or format follows its ".so"."""
     stem = _stem(name)
     for component in (c for family in recipes.families for c in family.components):
-        if any(fnmatchcase(stem, _stem(glob)) for glob in component.files):
+        if any(_stem_fits(stem, _stem(glob)) for glob in component.files):
             return rule_of(recipes, component)
     return ""
+
+
+def _stem_fits(stem: str, glob: str) -> bool:
+    """Fnmatchcase compiles each pattern that it meets, and most here have no wildcard before the ".so"."""
+    return fnmatchcase(stem, glob) if "*" in glob or "[" in glob else stem == glob
 
 
 def _stem(name: str) -> str:

@@ -230,7 +230,7 @@ class Loader:
 
 _ABSENT = "no such file"
 _RELATIVE = "left out: depends on the directory in which the program is started"
-_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM))")
+_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
 _SYSTEM_DIRECTORIES = re.compile(rb"(?:/[\w./+-]*lib[\w./+-]*/\0){2,8}")
 
 

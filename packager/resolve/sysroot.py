@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +38,10 @@ class Sysroot:
                 f"cannot use {root} as the root", "no such directory", next="name the sysroot's directory"
             )
         return Sysroot(real, tuple(os.path.realpath(path) for path in outside) if real != "/" else ())
+
+    def seeing(self, more: Sequence[str]) -> Sysroot:
+        """The same root, with more directories outside it."""
+        return self if self.root == "/" else Sysroot(self.root, (*self.outside, *more))
 
     def inside(self, path: Path | str) -> str:
         """How the target sees this machine's ``path``: without the root, or as it is when outside."""
@@ -90,12 +95,15 @@ class Sysroot:
     def _walk(self, path: str) -> str | None:
         if self.root == "/":
             try:
+                os.stat(path)  # realpath() also takes "file/../other" and any count of links; the kernel does not
                 return os.path.realpath(path, strict=True)
             except (OSError, ValueError):  # absent, a loop, or a name that no file system takes
                 return None
-        at, rest, links = "/", [part for part in reversed(path.split("/")) if part], 0
+        at, directory, rest, links = "/", True, _parts(path), 0
         while rest:
             part = rest.pop()
+            if not directory:
+                return None
             if part in {".", ".."}:
                 at = posixpath.dirname(at) if part == ".." else at
                 continue
@@ -104,13 +112,13 @@ class Sysroot:
             if kind is None:
                 return None
             if not stat.S_ISLNK(kind):
-                at = step
+                at, directory = step, stat.S_ISDIR(kind)
                 continue
             links += 1
             if links > _LINK_LIMIT:
                 return None
             target = os.readlink(self._on_host(step))
-            rest.extend(part for part in reversed(target.split("/")) if part)
+            rest.extend(_parts(target))
             at = "/" if target.startswith("/") else at
         return at
 
@@ -122,3 +130,9 @@ class Sysroot:
             return os.lstat(self._on_host(path)).st_mode
         except (OSError, ValueError):
             return None
+
+
+def _parts(path: str) -> list[str]:
+    """The names in ``path``, last first. A slash at the end asks for a directory, as "/." does."""
+    names = [part for part in path.split("/") if part]
+    return [*([] if not path.endswith("/") else ["."]), *reversed(names)]

@@ -15,6 +15,7 @@ from typing import Any
 from packager.errors import DpackError
 
 _PF_X = 1
+_SHF_EXECINSTR = 4
 _SEARCH_PATHS = {"DT_RPATH", "DT_RUNPATH"}
 _NAMES = {"DT_NEEDED": "needed", "DT_SONAME": "soname"}
 _COUNTED = {
@@ -35,12 +36,16 @@ def verify(original: Path, rewritten: Path, rpath: str | None) -> None:
         before["rpath"] = [rpath]
     for name in before:
         if before[name] != after.get(name):
-            raise DpackError(
-                f"cannot use the rewritten {original.name}",
-                f"its {name} changed: {before[name]!r} before, {after.get(name)!r} after",
-                next="keep the file as it is: --no-strip; and please report this",
-            )
+            raise _changed(original, f"its {name} changed: {_difference(before[name], after.get(name))}")
     _same_code(original, rewritten)
+
+
+def _difference(before: Any, after: Any) -> str:
+    """What changed, short enough for a message: of two lists only what stands in one of them."""
+    if isinstance(before, list) and isinstance(after, list):
+        gone, new = [x for x in before if x not in after], [x for x in after if x not in before]
+        return f"{gone[:3]} went, {new[:3]} came"
+    return f"{before} before, {after} after"
 
 
 def _facts(path: Path) -> dict[str, Any]:
@@ -87,30 +92,44 @@ def _read_dynamic(segment: Any, facts: dict[str, Any]) -> None:
             facts["rpath"].append(tag.rpath if tag.entry.d_tag == "DT_RPATH" else tag.runpath)
         elif tag.entry.d_tag in _COUNTED:
             facts["tables"][tag.entry.d_tag] = tag.entry.d_val
-    facts["symbols"] = [
+    # lief sorts the table anew when it writes the hash table over it; relocations name the new places.
+    facts["symbols"] = sorted(
         (s.name, s.entry.st_info.bind, s.entry.st_info.type, s.entry.st_size, s.entry.st_shndx == "SHN_UNDEF")
         for s in segment.iter_symbols()
-    ]
+    )
 
 
 def _same_code(original: Path, rewritten: Path) -> None:
-    """Each executable segment begins with the bytes of the original's; a longer one only has more behind."""
+    """Every executable section, or where there are no section headers every executable segment, is the same."""
     before, after = list(_code(original)), list(_code(rewritten))
-    if len(before) != len(after):
-        raise DpackError(f"cannot use the rewritten {original.name}", "its executable segments changed")
-    for (offset, size), (new_offset, new_size) in zip(before, after, strict=True):
-        old, new = _digest(original, offset, size), _digest(rewritten, new_offset, min(size, new_size))
-        if old != new:
-            raise DpackError(f"cannot use the rewritten {original.name}", "its code changed")
+    if [name for name, _, _ in before] != [name for name, _, _ in after]:
+        raise _changed(original, "its executable sections changed")
+    for (name, offset, size), (_, new_offset, new_size) in zip(before, after, strict=True):
+        if _digest(original, offset, size) != _digest(rewritten, new_offset, min(size, new_size)):
+            raise _changed(original, f"its code changed{f' in {name}' if name else ''}")
 
 
-def _code(path: Path) -> Iterator[tuple[int, int]]:
+def _changed(original: Path, why: str) -> DpackError:
+    return DpackError(
+        f"cannot use the rewritten {original.name}",
+        why,
+        next="keep the file as it is: --no-strip; and please report this",
+    )
+
+
+def _code(path: Path) -> Iterator[tuple[str, int, int]]:
+    """Name, offset and size in bytes of what is executed; segments have no name, and may have grown."""
     from elftools.elf.elffile import ELFFile  # noqa: PLC0415 - as above
 
     with path.open("rb") as stream:
-        for segment in ELFFile(stream).iter_segments("PT_LOAD"):
+        elf = ELFFile(stream)
+        sections = [s for s in elf.iter_sections() if s.header.sh_flags & _SHF_EXECINSTR]
+        if sections:
+            yield from ((s.name, s.header.sh_offset, s.header.sh_size) for s in sections)
+            return
+        for segment in elf.iter_segments("PT_LOAD"):
             if segment.header.p_flags & _PF_X:
-                yield segment.header.p_offset, segment.header.p_filesz
+                yield "", segment.header.p_offset, segment.header.p_filesz
 
 
 def _digest(path: Path, offset: int, size: int) -> bytes:

@@ -66,7 +66,7 @@ def real_loader() -> RealLoader:
     values = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', told, re.MULTILINE))
     levels = [level for level in values["dl_hwcaps_subdirs"].split(":") if level]
     active = int(values["dl_hwcaps_subdirs_active"], 16)
-    mine = tuple(level for bit, level in enumerate(reversed(levels)) if active >> bit & 1)[::-1]
+    mine = tuple(level for bit, level in enumerate(levels) if active >> bit & 1)
     return RealLoader(interp, machine, mine, values.get("dl_platform", ""))
 
 
@@ -153,11 +153,20 @@ def libtree(program: Path, library_path: Sequence[str] = ()) -> tuple[frozenset[
     """libtree's answer: the real paths of what it found, and the names of what it did not."""
     environment = {"LD_LIBRARY_PATH": ":".join(library_path)} if library_path else {}
     command = [require("libtree"), "-vvv", "-p", str(program)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
+    told = _told(command, environment)
     rows = [re.sub(r"^[│├└─\s ]+", "", line) for line in told.splitlines()[1:]]
     found = [re.sub(r" \[.*\]$", "", row) for row in rows if row.startswith("/")]
     lost = [hit[1] for row in rows if (hit := re.match(r"(\S+) not found$", row))]
     return frozenset(map(os.path.realpath, found)), frozenset(lost)
+
+
+def _told(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """A peer's output; nothing when it does not end (lddtree, on objects that need each other)."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=3)
+    except subprocess.TimeoutExpired:
+        return ""
+    return done.stdout
 
 
 def lddtree(
@@ -167,7 +176,7 @@ def lddtree(
     environment = {"LD_LIBRARY_PATH": ":".join(library_path)} if library_path else {}
     place = [] if root is None else ["-R", str(root)]
     command = [sys.executable, require("lddtree"), *place, program]
-    told = subprocess.run(command, capture_output=True, text=True, check=False, env=environment).stdout
+    told = _told(command, environment)
     rows = [hit for line in told.splitlines()[1:] if (hit := re.match(r"\s+(\S+) => (\S+)", line))]
     found = frozenset(os.path.realpath(hit[2]) for hit in rows if hit[2].startswith("/"))
     return found, frozenset(hit[1] for hit in rows if not hit[2].startswith("/"))

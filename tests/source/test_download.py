@@ -118,9 +118,12 @@ def test_another_range_than_the_one_asked_for_is_not_appended(index, cache):
     content = index.add(FILE, noise=NOISE)
     leave_part(cache, content[:1000])
     index.wrong_range = True
-    (got,) = get()
+    progress = Recorder()
+    (got,) = get(progress=progress)
     assert got.sha256 == hashlib.sha256(content).hexdigest()
     assert [entry[1] for entry in index.requests_of(".whl")] == ["bytes=1000-", ""]
+    # One bar: had the wrong range been written, its bad hash would have led to a second download.
+    assert [line[0] for line in progress.lines].count("start") == 1
 
 
 @pytest.mark.usefixtures("no_pip")

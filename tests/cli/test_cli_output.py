@@ -1,0 +1,181 @@
+"""What is written, where it cannot be written, and that nothing half-written is ever left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import fake_cuda
+import pytest
+
+
+def test_the_default_output_is_named_after_the_program(dpack, plain):
+    result = dpack("bundle", plain).done()
+    assert dpack.written == {"hello.tar.zst"}
+    assert "wrote hello.tar.zst" in result.err
+
+
+@pytest.mark.parametrize("option", ["dir", "tar", "tar.gz", "tar.zst"])
+def test_each_format_is_written(option, dpack, plain):
+    dpack("bundle", plain, "--format", option).done()
+    assert dpack.written == {f"hello.{option}"}
+
+
+def test_the_bundle_runs_anywhere_with_an_empty_environment(dpack, cnn, cuda, tmp_path):
+    dpack("bundle", cnn, "-L", cuda, "--model", "cnn", "-o", "out/").done()
+    moved = tmp_path / "some where"
+    (dpack.cwd / "out").rename(moved)
+    ran = subprocess.run([moved / "bin/mnist"], cwd="/", env={}, capture_output=True, text=True, check=False)
+    assert ran.stdout == "started\ncudnnConvolutionForward 7\ncublasCreate_v2 7\ncudaMalloc 7\n", ran.stderr
+    for path in (moved / "lib").iterdir():
+        assert path.read_bytes() == (cuda / path.name).read_bytes()
+
+
+def test_an_output_that_exists_is_not_replaced_without_force(dpack, plain):
+    output = dpack.cwd / "hello.tar.zst"
+    output.write_text("precious")
+    dpack("bundle", plain).refused(2, "hello.tar.zst", "exists", "--force")
+    assert output.read_text() == "precious"
+    dpack("bundle", plain, "--force").done()
+    assert output.read_bytes()[:4] == b"\x28\xb5\x2f\xfd"
+    assert dpack.written == {"hello.tar.zst"}
+
+
+def test_a_bundle_in_a_directory_is_replaced_by_force_whole(dpack, plain):
+    dpack("bundle", plain, "-o", "out/").done()
+    (dpack.cwd / "out/stale").write_text("old")
+    dpack("bundle", plain, "-o", "out/").refused(2, "out", "exists", "--force")
+    dpack("bundle", plain, "-o", "out/", "--force").done()
+    assert not (dpack.cwd / "out/stale").exists()
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
+def test_a_directory_that_is_no_bundle_is_never_replaced(force, dpack, plain):
+    home = dpack.cwd / "home"
+    home.mkdir()
+    (home / "thesis.tex").write_text("years")
+    dpack("bundle", plain, "-o", "home", "--format", "dir", *force).refused(2, "home", "not a bundle")
+    assert (home / "thesis.tex").read_text() == "years"
+
+
+PLACES = {
+    "no such directory": (("-o", "nowhere/x.tar.zst"), ("nowhere/x.tar.zst", "no directory nowhere", "mkdir -p nowhere")),
+    "a file for a directory": (("-o", "file/x.tar.zst"), ("file/x.tar.zst", "not a directory")),
+    "foreign suffix": (("-o", "x.zip"), ("x.zip", ".zip", "tar.zst")),
+    "level out of range": (("--level", "77"), ("77", "1 to 19")),
+    "level of a plain tar": (("-o", "x.tar", "--level", "3"), ("tar is not compressed",)),
+    "no name": (("-o", ".."), ("no name of its own",)),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_wrong_output_is_refused_before_any_work(name, dpack, plain):
+    options, words = PLACES[name]
+    (dpack.cwd / "file").write_text("")
+    result = dpack("bundle", plain, *options).refused(2, *words)
+    assert not result.out, "nothing was resolved yet"
+    assert dpack.written == {"file"}
+
+
+def test_a_wrong_epoch_is_refused(dpack, plain):
+    dpack("bundle", plain, SOURCE_DATE_EPOCH="yesterday").refused(2, "SOURCE_DATE_EPOCH=yesterday")
+    assert not dpack.written
+
+
+@pytest.mark.parametrize("form", ["dir", "tar.zst"])
+def test_an_output_that_may_not_be_written_is_refused(form, dpack, unprivileged, plain):
+    closed = dpack.cwd / "closed"
+    closed.mkdir(mode=0o555)
+    unprivileged("bundle", plain, "-o", f"closed/x.{form}", "--format", form).refused(2, "closed", "permission")
+    assert not list(closed.iterdir())
+
+
+@pytest.mark.parametrize("form", ["dir", "tar", "tar.zst"])
+def test_a_full_disk_leaves_nothing(form, dpack, peer, cnn, cuda):
+    """64 KiB of tmpfs in a mount namespace of its own; incompressible bytes, so that no format fits."""
+    noise = dpack.cwd / "lib/libcudart.so.12"
+    noise.parent.mkdir()
+    noise.write_bytes((cuda / noise.name).read_bytes() + os.urandom(300_000))
+    (dpack.cwd / "small").mkdir()
+    command = dpack.command("bundle", cnn, "-L", "lib", "-L", cuda, "-o", f"small/x.{form}", "--format", form)
+    script = 'mount -t tmpfs -o size=64k none small || exit 99; "$@"; code=$?; echo "left: $(ls -A small)"; exit $code'
+    done = subprocess.run(
+        [peer("unshare"), "-rm", "sh", "-c", script, "sh", *command],
+        cwd=dpack.cwd, env=dpack.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.endswith("left: \n"), done.stdout
+    assert f"dpack: cannot write small/x.{form}: No space left on device" in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("  next: make room")
+
+
+@pytest.fixture
+def huge(dpack, cuda) -> Path:
+    """A directory whose libcudart ends in a hole of 4 GB: seconds to hash, no bytes on disk."""
+    directory = dpack.cwd / "lib"
+    directory.mkdir()
+    (directory / "libcudart.so.12").write_bytes((cuda / "libcudart.so.12").read_bytes())
+    os.truncate(directory / "libcudart.so.12", 4 << 30)
+    return directory
+
+
+@pytest.mark.parametrize("form", ["dir", "tar.zst"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_middle_leaves_nothing(number, form, dpack, huge, cuda, cnn):
+    output = dpack.cwd / f"x.{form}"
+    old = b"an earlier bundle"
+    if form != "dir":
+        output.write_bytes(old)
+    before = dpack.written
+    command = dpack.command("bundle", cnn, "-L", huge, "-L", cuda, "-o", output, "--format", form, "--force")
+    with subprocess.Popen(
+        command, cwd=dpack.cwd, env=dpack.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as running:
+        deadline = time.monotonic() + 30
+        while dpack.written == before and running.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert dpack.written - before, "it was at work when the signal came"
+        running.send_signal(number)
+        _, err = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert err.splitlines()[-1] == "dpack: interrupted"
+    assert "Traceback" not in err
+    assert dpack.written == before
+    assert form == "dir" or output.read_bytes() == old
+
+
+def test_a_reader_that_goes_away_is_no_error(dpack, cnn, cuda):
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        dpack.command("plan", cnn, "-L", cuda), cwd=dpack.cwd, env=dpack.environment, stdout=write,
+        stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    os.close(write)
+    assert not done.stderr
+
+
+def test_without_a_network_fetching_says_so(dpack, cnn):
+    result = dpack("bundle", cnn, "--model", "cnn", "--fetch").refused(1, "http://127.0.0.1:9/simple", "onnection refused")
+    assert not dpack.written
+    assert not result.out
+
+
+def test_offline_with_an_empty_cache_says_what_to_fetch(dpack, cnn):
+    dpack("bundle", cnn, "--model", "cnn", "--offline").refused(1, "nvidia-", "dpack fetch")
+    assert not dpack.written
+
+
+def test_a_fetch_without_a_network_says_so(dpack):
+    dpack("fetch", "nvidia-cudnn-cu12==9.10.2.21").refused(1, "nvidia-cudnn-cu12", "127.0.0.1:9")
+
+
+def test_one_bundle_after_another_has_the_same_bytes(dpack, cnn, cuda):
+    for name in ("a.tar.zst", "b.tar.zst"):
+        dpack("bundle", cnn, "-L", cuda, "--model", "cnn", "-o", name, "--format", "tar.zst").done()
+    assert fake_cuda.KEPT_FOR_CNN
+    first, second = ((dpack.cwd / name).read_bytes() for name in ("a.tar.zst", "b.tar.zst"))
+    assert len(first) == len(second)

@@ -1,0 +1,226 @@
+"""Nothing partial is ever left, and nothing of the user's is ever lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import manifest, missing, require
+
+from packager.emit import Format, Item, write
+from packager.errors import DpackError
+
+ITEMS = [Item("bin/app", 0o755, b"app")]
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def write_here(output: Path, format: Format = Format.TAR, *, force: bool = False) -> None:
+    write(ITEMS, manifest, output, format=format, force=force)
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_output_that_exists_is_kept_without_force(tmp_path, format):
+    output = tmp_path / "out"
+    write_here(output, format)
+    before = output.stat().st_ino
+    with pytest.raises(DpackError, match="out: it exists already") as caught:
+        write_here(output, format)
+    assert (caught.value.exit, "--force" in caught.value.next) == (2, True)
+    assert output.stat().st_ino == before
+
+
+@pytest.mark.parametrize("new", [Format.DIR, Format.TAR])
+@pytest.mark.parametrize("old", ["file", "bundle", "empty directory", "symlink", "dangling symlink"])
+def test_force_replaces(tmp_path, old, new):
+    output, other = tmp_path / "out", tmp_path / "other"
+    other.mkdir()
+    (other / "precious").write_text("mine")
+    match old:
+        case "file":
+            output.write_text("old")
+        case "bundle":
+            output.mkdir()
+            (output / "dpack.json").write_text("{}")
+            (output / "old").write_text("old")
+        case "empty directory":
+            output.mkdir()
+        case "symlink":
+            output.symlink_to(other)
+        case "dangling symlink":
+            output.symlink_to(tmp_path / "nowhere")
+    write_here(output, new, force=True)
+    assert names(tmp_path) == ["other", "out"]
+    assert names(other) == ["precious"]
+    assert not output.is_symlink()
+    assert names(output) == ["bin", "dpack.json"] if new is Format.DIR else output.stat().st_size == 10_240
+
+
+@pytest.mark.parametrize("format", [Format.DIR, Format.TAR])
+def test_a_directory_that_is_not_a_bundle_is_refused_even_with_force(tmp_path, format):
+    output = tmp_path / "home"
+    output.mkdir()
+    (output / "thesis.tex").write_text("mine")
+    with pytest.raises(DpackError, match="not a bundle") as caught:
+        write_here(output, format, force=True)
+    assert caught.value.exit == 2
+    assert names(output) == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("no/such/out.tar", "there is no directory .*no/such"),
+        ("file/out.tar", "file is not a directory"),
+        ("..", "no name of its own"),
+        ("pipe", "neither a file nor a directory"),
+    ],
+)
+def test_places_where_nothing_can_be_written(tmp_path, output, message):
+    (tmp_path / "file").write_text("")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DpackError, match=message) as caught:
+        write_here(tmp_path / output, force=True)
+    assert caught.value.exit == 2
+    assert names(tmp_path) == ["file", "pipe"]
+
+
+@pytest.mark.parametrize("readable_only", [0o555])
+def test_a_directory_without_write_permission_is_named(tmp_path, readable_only):
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(readable_only)
+    if os.access(closed, os.W_OK):
+        command = [*as_nobody(), sys.executable, "-c", WRITE, str(closed / "a.tar"), "10", "0"]
+        tmp_path.chmod(0o755)
+        result = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
+        if "DpackError" not in result.stderr:
+            missing(f"cannot run as another user: {result.stderr[-200:]}")
+        message = result.stderr
+    else:
+        with pytest.raises(DpackError) as caught:
+            write_here(closed / "a.tar")
+        message = str(caught.value)
+    assert f"no permission to write in {closed}" in message
+    assert names(closed) == []
+
+
+def as_nobody() -> list[str]:
+    """A command prefix that gives up root's right to write everywhere, and nothing else."""
+    return [require("setpriv"), "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
+
+
+WRITE = """
+import os, signal, sys
+from pathlib import Path
+from packager.emit import Format, Item, write
+output, size, stop = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+output_format = Format(sys.argv[4]) if len(sys.argv) > 4 else Format.TAR
+done = 0
+def progress(count):
+    global done
+    done += count
+    if stop and done >= stop:
+        os.kill(os.getpid(), signal.SIGINT)
+items = [Item("lib/a", 0o755, os.urandom(size)), Item("lib/b", 0o755, os.urandom(size))]
+last = lambda entries: Item("dpack.json", 0o644, b"{}")
+write(items, last, output, format=output_format, force=True, progress=progress)
+"""
+
+
+@pytest.mark.parametrize("format", list(Format))
+@pytest.mark.parametrize("old", [False, True])
+def test_an_interrupt_leaves_nothing_but_the_old_output(tmp_path, format, old):
+    output = tmp_path / "out"
+    if old:
+        output.write_text("old")
+    command = [sys.executable, "-c", WRITE, str(output), "12000000", "16000000", format]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "KeyboardInterrupt" in result.stderr
+    assert result.returncode in (-signal.SIGINT, 130)
+    assert names(tmp_path) == (["out"] if old else [])
+    assert not old or output.read_text() == "old"
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_a_file_size_limit_is_an_error_that_names_the_place(tmp_path, format):
+    """RLIMIT_FSIZE stands in for a full disk where no file system can be mounted."""
+    data = os.urandom(3_000_000)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
+    try:
+        with pytest.raises(DpackError, match=r"File too large in .*3,000,\d{3} bytes") as caught:
+            write([Item("lib/a", 0o755, data)], manifest, tmp_path / "out", format=format)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert str(tmp_path) in str(caught.value)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_a_full_disk_names_the_place_and_the_bytes(tmp_path, format):
+    unshare = [require("unshare"), "--user", "--map-root-user", "--mount"]
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2M", "tmpfs", str(disk)]
+    probe = subprocess.run([*unshare, *mount], capture_output=True, text=True, check=False)
+    if probe.returncode:
+        missing(f"no mount namespace here: {probe.stderr}")
+    script = '"$@" && "$PYTHON" -c "$WRITE" "$DISK/out" 1500000 0 "$FORMAT" 2>&1; ls -A "$DISK"'
+    environment = {
+        **os.environ,
+        "PYTHON": sys.executable,
+        "WRITE": WRITE,
+        "DISK": str(disk),
+        "FORMAT": format,
+    }
+    command = [*unshare, "sh", "-c", script, "sh", *mount]
+    text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    *_, message = text.splitlines()
+    assert f"cannot write {disk}/out: No space left on device in {disk}: " in message
+    assert "the bundle's files have 3,000,000 bytes, 2,097,152 bytes are free there" in message
+
+
+def test_the_swap_of_directories_is_undone_when_it_fails(tmp_path, monkeypatch):
+    output = tmp_path / "out"
+    write_here(output, Format.DIR)
+    (output / "old").write_text("old")
+    rename, calls = Path.rename, []
+
+    def second_fails(path: Path, target: Path) -> Path:
+        calls.append(path)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", second_fails)
+    with pytest.raises(KeyboardInterrupt):
+        write_here(output, Format.DIR, force=True)
+    assert names(tmp_path) == ["out"]
+    assert names(output) == ["bin", "dpack.json", "old"]
+
+
+def test_a_name_of_the_longest_length_can_be_written(tmp_path):
+    write_here(tmp_path / ("n" * 251 + ".tar"))
+    assert [len(name) for name in names(tmp_path)] == [255]
+
+
+def test_an_archive_obeys_the_umask_and_tools_find_no_leftover(tmp_path):
+    umask = os.umask(0o027)
+    try:
+        write_here(tmp_path / "a.tar")
+    finally:
+        os.umask(umask)
+    assert (tmp_path / "a.tar").stat().st_mode & 0o777 == 0o640
+    assert shutil.disk_usage(tmp_path).total
+    assert names(tmp_path) == ["a.tar"]

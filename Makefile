@@ -9,7 +9,7 @@ CUDA ?= 12
 REQUIREMENTS_12 := nvidia-cudnn-cu12==9.10.2.21 nvidia-cublas-cu12==12.9.1.4 \
 	nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-nvcc-cu12==12.9.86 nvidia-cuda-cccl-cu12==12.9.27
 REQUIREMENTS_13 := nvidia-cudnn-cu13==9.28.0.42 nvidia-cublas==13.10.0.20 \
-	nvidia-cuda-runtime==13.5.37 nvidia-cuda-nvrtc==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-cccl
+	nvidia-cuda-runtime==13.5.37 nvidia-cuda-nvrtc==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-cccl==13.3.5.0.6
 REQUIREMENTS := $(REQUIREMENTS_$(CUDA))
 
 .PHONY: help demo test unit lint format bench clean

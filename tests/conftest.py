@@ -45,9 +45,10 @@ class LibrarySet:
     cuda: int
     requirements: tuple[str, ...]
 
-    def fetch(self) -> tuple[Distribution, ...]:
+    def fetch(self, *more: str) -> tuple[Distribution, ...]:
+        """Its wheels, and those of ``more`` (headers that nothing loads)."""
         try:
-            return fetch(self.requirements, machine=self.machine)
+            return fetch((*self.requirements, *more), machine=self.machine)
         except DpackError as error:
             absent(f"the libraries of {self.name} cannot be had: {error}")
             raise
@@ -58,13 +59,12 @@ _CUDA_12 = (
     "nvidia-cublas-cu12==12.9.1.4",
     "nvidia-cuda-runtime-cu12==12.9.79",
     "nvidia-cuda-nvrtc-cu12==12.9.86",
-    "nvidia-cuda-nvcc-cu12==12.9.86",
 )
+_HEADERS_12 = ("nvidia-cuda-nvcc-cu12==12.9.86", "nvidia-cuda-cccl-cu12==12.9.27")
 _CUDA_13 = (
     "nvidia-cublas==13.10.0.20",
     "nvidia-cuda-runtime==13.5.37",
     "nvidia-cuda-nvrtc==13.5.37",
-    "nvidia-cuda-crt==13.5.37",
 )
 SETS = (
     LibrarySet("cu12", "x86_64", 12, ("nvidia-cudnn-cu12==9.10.2.21", *_CUDA_12)),
@@ -94,8 +94,6 @@ def cuda12_libs(cuda12: tuple[Distribution, ...]) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def cuda_sdk(cuda12: tuple[Distribution, ...], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cuda_sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with include/ and lib/ of that set, as a compiler wants them."""
-    directory = tmp_path_factory.mktemp("sdk") / "cuda12"
-    sdk(cuda12, directory)
-    return directory
+    return sdk(SETS[0].fetch(*_HEADERS_12), tmp_path_factory.mktemp("sdk") / "cuda12")

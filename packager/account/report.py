@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from packager.account.chain import chain
+from packager.account.requirements import requirements
 from packager.account.size import human
 from packager.errors import DpackError
 from packager.plan import Action, Decision, Plan
@@ -48,6 +49,25 @@ def _miss_reason(miss: Miss) -> str:
     return f"{asked} by {_base(miss.source)}, not found{rule}"
 
 
+def host_text(plan: Plan) -> str:
+    """One sentence on what the target must have: "glibc 2.34 or newer (for mnist); the NVIDIA driver (…)"."""
+    needs = requirements(plan)
+    parts = [
+        f"{title} {floor.version} or newer (for {_few(floor.wanted_by)})"
+        for title, floor in (("glibc", needs.glibc), ("libstdc++ with GLIBCXX", needs.glibcxx))
+        if floor is not None and not floor.bundled
+    ]
+    if needs.driver:
+        parts.append(f"the NVIDIA driver ({_few(needs.driver)})")
+    return "; ".join(parts) or "nothing but a Linux kernel"
+
+
+def _few(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    return ", ".join(names[:2]) + more
+
+
 def _footer(plan: Plan) -> Iterator[str]:
     yield from (f"warning: {text}" for text in plan.warnings)
     yield from (f"note: {text}" for text in plan.notes)
@@ -58,6 +78,7 @@ def _footer(plan: Plan) -> Iterator[str]:
         )
     for saving in plan.savings:
         yield (f"--model {saving.model} would leave out {human(saving.size)}: {', '.join(saving.names)}")
+    yield f"the host must provide: {host_text(plan)}"
     parts = []
     for action, verb in ((Action.KEEP, "keeps"), (Action.DROP, "drops")):
         count = len(plan.of(action))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +44,9 @@ class Form:
 def write_archive(
     output: Path, items: Sequence[Item], last: Last, form: Form, progress: Callable[[int], None] | None
 ) -> Archive:
-    """Write a new file: directories, then the items in the order given, then the last one; and fsync it.
+    """Write a new file: the items in the order given, directories before what they hold, then the last one.
 
-    The file is left to the caller when anything raises.
+    The file is fsynced. It is left to the caller when anything raises.
     """
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
     with (
@@ -72,12 +72,10 @@ def _write_members(
 ) -> tuple[Entry, ...]:
     members = _Members(stream, form, progress)
     with members.pipeline:
-        members.add_directories(item.path for item in items)
         for item in items:
             members.add(item)
         final = last(tuple(members.entries))
         check_path(final.path, [item.path for item in items])
-        members.add_directories([final.path])
         members.add(final)
         members.end()
     return tuple(members.entries)
@@ -98,16 +96,15 @@ class _Members:
         self._size = 0
         self._made: set[str] = set()
 
-    def add_directories(self, paths: Iterable[str]) -> None:
-        inside = [self._inside(path) for path in paths]
-        for directory in directories(inside):
+    def add(self, item: Item) -> None:
+        """Add a file, after the directories that it is the first to stand in."""
+        name = f"{self._form.top}/{item.path}" if self._form.top else item.path
+        for directory in directories([name]):
             if directory not in self._made:
                 self._made.add(directory)
                 self._send(self._header(directory, 0o755, 0, tarfile.DIRTYPE))
-
-    def add(self, item: Item) -> None:
         with opened(item.source) as source:
-            self._send(self._header(self._inside(item.path), item.mode, source.size, tarfile.REGTYPE))
+            self._send(self._header(name, item.mode, source.size, tarfile.REGTYPE))
             self.entries.append(self.pipeline.copy(item, source, self._write))
         self._size += source.size
         self._pad(tarfile.BLOCKSIZE)
@@ -116,9 +113,6 @@ class _Members:
         self._send(bytes(2 * tarfile.BLOCKSIZE))
         self._pad(tarfile.RECORDSIZE)
         self.pipeline.drain()
-
-    def _inside(self, path: str) -> str:
-        return f"{self._form.top}/{path}" if self._form.top else path
 
     def _send(self, block: bytes) -> None:
         self.pipeline.send(block, self._write)

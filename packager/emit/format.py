@@ -59,7 +59,7 @@ def format_of(output: Path | str, format: str | None = None) -> Format:  # noqa:
     if name.endswith("/") or Path(name).is_dir():
         return Format.DIR
     if suffix := _suffix(name):
-        return _SUFFIXES[suffix]
+        return _SUFFIXES[suffix.lower()]
     if name.lower().endswith(_FOREIGN):
         raise usage(f"cannot write {name}", f"dpack does not write {Path(name).suffix} files", next=_known())
     return Format.TAR_ZST

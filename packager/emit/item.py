@@ -31,13 +31,11 @@ class Entry:
     sha256: str
 
 
-def encoded(path: str) -> bytes:
-    """The bytes of a path in an archive: UTF-8 in every locale; a name that is not text keeps its bytes."""
-    return path.encode("utf-8", "surrogateescape")
-
-
 def in_order(items: Sequence[Item]) -> tuple[Item, ...]:
-    """The items sorted by the bytes of their paths.
+    """The items sorted by their paths, name by name, in the order of bytes.
+
+    Name by name keeps what a directory holds together ("lib/a" before "lib-b"): GNU tar gives a directory
+    its time as soon as it meets a member that lies outside.
 
     Raises ValueError when a path could leave the bundle, stands twice, or is a file and a directory at once.
     """
@@ -47,7 +45,7 @@ def in_order(items: Sequence[Item]) -> tuple[Item, ...]:
         taken.add(item.path)
     if both := taken.intersection(directories(taken)):
         raise ValueError(f"both a file and a directory in the bundle: {min(both)}")
-    return tuple(sorted(items, key=lambda item: encoded(item.path)))
+    return tuple(sorted(items, key=lambda item: _names(item.path)))
 
 
 def check_path(path: str, taken: Iterable[str] = ()) -> None:
@@ -64,6 +62,11 @@ def check_path(path: str, taken: Iterable[str] = ()) -> None:
 
 
 def directories(paths: Iterable[str]) -> tuple[str, ...]:
-    """Every directory that the paths stand in, parents before children, sorted by their bytes."""
+    """Every directory that the paths stand in, parents before children, in the same order."""
     found = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
-    return tuple(sorted(found - {"."}, key=encoded))
+    return tuple(sorted(found - {"."}, key=_names))
+
+
+def _names(path: str) -> list[bytes]:
+    """UTF-8 in every locale; a name that is not text keeps its bytes."""
+    return path.encode("utf-8", "surrogateescape").split(b"/")

@@ -115,7 +115,7 @@ def _family(recipes: Recipes, family: Family) -> Iterator[str]:
         f"files {'may' if licence.modify else 'may not'} be modified",
         f"{'may' if licence.redistribute else 'may not, as far as this text goes,'} be passed on",
     ]
-    packages = [f"{p.name} (CUDA {p.cuda})" if p.cuda else p.name for p in family.packages]
+    packages = [f"{p.requirement} (CUDA {p.cuda})" if p.cuda else p.requirement for p in family.packages]
     yield f"{family.title} ({family.source})"
     yield from _wrapped(family.about, "  ")
     yield from _rows(

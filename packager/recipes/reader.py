@@ -27,6 +27,7 @@ from packager.recipes.values import (
 SCHEMA = 1
 
 _VERSION = re.compile(r"(\d+(\.\d+)*)?")
+_SPECIFIER = re.compile(r"(==|!=|<=|>=|<|>|~=)\d+(\.\d+)*(\.\*)?(,(==|!=|<=|>=|<|>|~=)\d+(\.\d+)*(\.\*)?)*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -106,7 +107,10 @@ def _id(loader: str, family: str) -> str:
 
 def _package(table: Table) -> Package:
     cuda = table.whole("cuda") if table.has("cuda") else None
-    package = Package(table.text("name"), cuda, table.texts("sonames"))
+    versions = table.text("versions", "")
+    if versions and not _SPECIFIER.fullmatch(versions):
+        table.complain("versions", f'must be a version specifier such as ">=9,<10", not "{versions}"')
+    package = Package(table.text("name"), cuda, table.texts("sonames"), versions)
     table.close()
     return package
 

@@ -88,11 +88,18 @@ class Package:
     """A distribution on the package index that holds the libraries ``sonames`` (globs).
 
     ``cuda`` is the major version of CUDA that it is built for, None where it does not depend on one.
+    ``versions`` is a version specifier (PEP 440) where later or earlier releases hold other sonames.
     """
 
     name: str
     cuda: int | None
     sonames: tuple[str, ...]
+    versions: str
+
+    @property
+    def requirement(self) -> str:
+        """The requirement string that gets a release with these sonames: ``nvidia-cudnn-cu12>=8,<9``."""
+        return self.name + self.versions
 
 
 @dataclass(frozen=True, slots=True)

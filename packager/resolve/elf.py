@@ -9,6 +9,7 @@ as a lie until it fits the file, so that a damaged one ends in :class:`ElfError`
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -137,7 +138,10 @@ class ElfFile:
         """``size`` bytes at ``offset``; ElfError when the file ends before them."""
         if not 0 <= offset <= self.size or size < 0 or offset + size > self.size:
             raise self.error(f"truncated: {size} bytes wanted at offset {offset}, the file has {self.size}")
-        return os.pread(self._descriptor, size, offset)
+        content = os.pread(self._descriptor, size, offset)
+        if len(content) < size:
+            raise self.error(f"cut short while it was read: {len(content)} of {size} bytes at offset {offset}")
+        return content
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
         """Fill ``buffer`` from ``offset`` of the file; the count of bytes read, 0 at the end."""
@@ -325,11 +329,11 @@ def _open(path: str, name: str) -> int:
         ) from error
     except OSError as error:
         raise DpackError(f"cannot read {name}", error.strerror or str(error), exit=EXIT_USAGE) from error
-    if os.path.isdir(path):
+    kind = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(kind):
         os.close(descriptor)
-        raise ElfError(
-            f"cannot read {name}", "a directory", exit=EXIT_USAGE, next="name the program inside it"
-        )
+        what = "a directory" if stat.S_ISDIR(kind) else "not a regular file"
+        raise ElfError(f"cannot read {name}", what, exit=EXIT_USAGE, next="name a built program")
     return descriptor
 
 

@@ -23,8 +23,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from packager.errors import DpackError
 from packager.resolve.cache import CacheEntry, conf_directories, parse_cache
-from packager.resolve.elf import Elf, ElfError, OtherMachineError, read_elf
+from packager.resolve.elf import Elf, OtherMachineError, read_elf
 from packager.resolve.machine import Machine
 from packager.resolve.sysroot import Sysroot
 
@@ -104,7 +105,7 @@ class Loader:
     conf: tuple[str, ...] = ()
     cache: tuple[CacheEntry, ...] | None = None
     store: tuple[str, ...] = ()
-    _elves: dict[str, Elf | ElfError] = field(default_factory=dict, repr=False, compare=False)
+    _elves: dict[str, Elf | DpackError] = field(default_factory=dict, repr=False, compare=False)
     _listings: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod
@@ -144,15 +145,15 @@ class Loader:
         return NotFound((Attempt(how, path, taken, of),))
 
     def read(self, path: str) -> Elf:
-        """The facts of the file at ``path`` of the target; raises ElfError, read once."""
+        """The facts of the file at ``path`` of the target; raises DpackError, read once."""
         real = self.sysroot.host(path) or path
         if real not in self._elves:
             try:
                 self._elves[real] = read_elf(real, path)
-            except ElfError as error:
+            except DpackError as error:
                 self._elves[real] = error
         elf = self._elves[real]
-        if isinstance(elf, ElfError):
+        if isinstance(elf, DpackError):
             raise elf
         return elf
 
@@ -166,7 +167,7 @@ class Loader:
             elf = self.read(path)
         except OtherMachineError as error:
             return f"passed over: {error.why.partition(';')[0]}"
-        except ElfError as error:
+        except DpackError as error:  # damaged, where ld.so would stop; or not to be read, where it goes on
             return f"unusable: {error.why}"
         if elf.machine != self.machine:
             return f"passed over: made for {elf.machine.name}, the program is for {self.machine.name}"

@@ -42,7 +42,8 @@ def _collect(file: ElfFile, offset: int, size: int, found: set[bytes]) -> None:
         while hit >= 0:
             start = piece.rfind(b"\0", max(0, hit - _LONGEST), hit) + 1
             end = piece.find(b"\0", hit, min(read, hit + _LONGEST))
-            if start and end >= 0:
+            # What begins with the section has no zero byte before it.
+            if end >= 0 and (start or (at == 0 and hit < _LONGEST)):
                 found.add(bytes(piece[start:end]))
             hit = piece.find(b".so", hit + 3, read)
         if read <= 2 * _LONGEST or at + read >= size:

@@ -71,6 +71,14 @@ class Sysroot:
         host = self.host(path)
         return host is not None and stat.S_ISDIR(os.stat(host).st_mode)
 
+    def identity(self, path: str) -> tuple[int, int] | None:
+        """Device and inode behind ``path``, by which ld.so tells that two names are one file; None when absent."""
+        host = self.host(path)
+        if host is None:
+            return None
+        status = os.stat(host)
+        return status.st_dev, status.st_ino
+
     def names(self, directory: str) -> tuple[str, ...]:
         """The sorted names in ``directory``; none when it is not there or may not be read."""
         host = self.host(directory)

@@ -64,7 +64,13 @@ class FailedError(Exception):
 
 
 def measure(tool: Tool) -> Cost:
-    """Run the pipeline once and wait for each of its processes."""
+    """Run the pipeline once and wait for each of its processes.
+
+    FailedError where one does not end with 0, FileNotFoundError where one is not installed.
+    """
+    for command in tool.pipeline:
+        if shutil.which(command[0]) is None:
+            raise FileNotFoundError(f"{command[0]} is not installed")
     environment = {**os.environ, **tool.environment}
     # The environment that dpack is developed in may forbid .pyc files; a user's has them.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -85,7 +91,7 @@ def measure(tool: Tool) -> Cost:
         wall = time.perf_counter() - start
     if any(process.returncode for process in processes):
         words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"]
-        raise FailedError(f"{tool.name} failed: {words[-1]}")
+        raise FailedError(words[-1])
     cpu = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     return Cost(wall, cpu, sum(usage.ru_maxrss for usage in usages) * 1024)
 
@@ -103,16 +109,14 @@ def compare(tools: Sequence[Tool], runs: int) -> tuple[dict[str, list[Cost]], li
     """
     able, notes = [], []
     for tool in tools:
-        absent = [command[0] for command in tool.pipeline if shutil.which(command[0]) is None]
         try:
-            if absent:
-                raise FailedError(f"{absent[0]} is not installed: {tool.name} is left out")
             measure(tool)
-            able.append(tool)
-        except FailedError as error:
+        except (FailedError, FileNotFoundError) as error:
             if tool is tools[0]:
                 raise
-            notes.append(str(error))
+            notes.append(f"Left out: {tool.name} ({error})")
+        else:
+            able.append(tool)
     costs: dict[str, list[Cost]] = {tool.name: [] for tool in able}
     for _ in range(runs):
         for tool in able:
@@ -197,14 +201,11 @@ def _kept(request: Sequence[str]) -> list[str]:
 def heading(runs: int) -> list[str]:
     """Where and when the figures were taken: they mean little elsewhere."""
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    return [
-        "# Benchmark",
-        "",
-        f"{time.strftime('%Y-%m-%d')}, {platform.machine()}, {os.cpu_count()} processors (load {load} after it), "
-        f"Linux {platform.release()}, Python {platform.python_version()}; {runs} runs, page cache warm, medians. "
-        "Memory is the highest peak, the processes of a pipeline added up.",
-        "",
-    ]
+    machine = f"{platform.machine()}, {os.cpu_count()} processors (load {load} at the end)"
+    system = f"Linux {platform.release()}, Python {platform.python_version()}"
+    how = f"Medians of {runs} runs, taken in turn, with a warm page cache."
+    memory = "Memory is the highest peak, the processes of a pipeline added up; below what Python holds it is not seen."
+    return ["# Benchmark", "", f"{time.strftime('%Y-%m-%d')}, {machine}, {system}. {how} {memory}", ""]
 
 
 def as_markdown(table: Sequence[Sequence[str]]) -> list[str]:
@@ -235,7 +236,7 @@ def main() -> int:
             costs, said = compare(tools, options.runs)
             table += rows(tools, costs, memory_floor)
             notes += said
-    except (FailedError, subprocess.CalledProcessError) as error:
+    except (FailedError, FileNotFoundError, subprocess.CalledProcessError) as error:
         sys.stderr.write(f"bench: {error}\n")
         return 1
     sizes = [f"{path.name}: {path.stat().st_size / 1e6:.1f} MB" for path in sorted(WORK.glob("*.tar.zst"))]

@@ -1,4 +1,4 @@
-"""Which format, which top directory, which time, which level."""
+"""Which form, which top directory, which time, which level."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from packager.errors import DpackError
     ],
 )
 def test_format(name, option, expected):
-    try:
-        found = str(format_of(name, option))
-    except DpackError as error:
-        found = str(error)
-        assert error.exit == 2
-        assert error.next == "choose one of dir, tar, tar.gz, tar.zst with --format"
-    assert found == expected
+    if expected in set(Format):
+        assert format_of(name, option) == expected
+        return
+    with pytest.raises(DpackError) as caught:
+        format_of(name, option)
+    assert str(caught.value) == expected
+    assert caught.value.exit == 2
+    assert caught.value.next == "choose one of dir, tar, tar.gz, tar.zst with --format"
 
 
 def test_a_directory_that_exists_means_a_directory(tmp_path):
@@ -84,7 +85,7 @@ def test_source_date_epoch(value, expected):
 
 
 @pytest.mark.parametrize(
-    ("format", "level", "expected"),
+    ("form", "level", "expected"),
     [
         (Format.TAR_ZST, None, 3),
         (Format.TAR_ZST, 19, 19),
@@ -95,10 +96,10 @@ def test_source_date_epoch(value, expected):
         (Format.DIR, 3, "dir is not compressed"),
     ],
 )
-def test_level(format, level, expected):
+def test_level(form, level, expected):
     if isinstance(expected, int):
-        assert level_of(format, level) == expected
+        assert level_of(form, level) == expected
         return
     with pytest.raises(DpackError, match=expected) as caught:
-        level_of(format, level)
+        level_of(form, level)
     assert caught.value.exit == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,17 +22,17 @@ def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-def write_here(output: Path, format: Format = Format.TAR, *, force: bool = False) -> None:
-    write(ITEMS, manifest, output, format=format, force=force)
+def write_here(output: Path, form: Format = Format.TAR, *, force: bool = False) -> None:
+    write(ITEMS, manifest, output, format=form, force=force)
 
 
-@pytest.mark.parametrize("format", list(Format))
-def test_output_that_exists_is_kept_without_force(tmp_path, format):
+@pytest.mark.parametrize("form", list(Format))
+def test_output_that_exists_is_kept_without_force(tmp_path, form):
     output = tmp_path / "out"
-    write_here(output, format)
+    write_here(output, form)
     before = output.stat().st_ino
     with pytest.raises(DpackError, match="out: it exists already") as caught:
-        write_here(output, format)
+        write_here(output, form)
     assert (caught.value.exit, "--force" in caught.value.next) == (2, True)
     assert output.stat().st_ino == before
 
@@ -64,13 +63,13 @@ def test_force_replaces(tmp_path, old, new):
     assert names(output) == ["bin", "dpack.json"] if new is Format.DIR else output.stat().st_size == 10_240
 
 
-@pytest.mark.parametrize("format", [Format.DIR, Format.TAR])
-def test_a_directory_that_is_not_a_bundle_is_refused_even_with_force(tmp_path, format):
+@pytest.mark.parametrize("form", [Format.DIR, Format.TAR])
+def test_a_directory_that_is_not_a_bundle_is_refused_even_with_force(tmp_path, form):
     output = tmp_path / "home"
     output.mkdir()
     (output / "thesis.tex").write_text("mine")
     with pytest.raises(DpackError, match="not a bundle") as caught:
-        write_here(output, format, force=True)
+        write_here(output, form, force=True)
     assert caught.value.exit == 2
     assert names(output) == ["thesis.tex"]
 
@@ -93,17 +92,15 @@ def test_places_where_nothing_can_be_written(tmp_path, output, message):
     assert names(tmp_path) == ["file", "pipe"]
 
 
-@pytest.mark.parametrize("readable_only", [0o555])
-def test_a_directory_without_write_permission_is_named(tmp_path, readable_only):
+def test_a_directory_without_write_permission_is_named(tmp_path):
     closed = tmp_path / "closed"
     closed.mkdir()
-    closed.chmod(readable_only)
+    closed.chmod(0o555)
     if os.access(closed, os.W_OK):
-        command = [*as_nobody(), sys.executable, "-c", WRITE, str(closed / "a.tar"), "10", "0"]
-        tmp_path.chmod(0o755)
+        command = [*without_capabilities(), sys.executable, "-c", WRITE, str(closed / "a.tar"), "10", "0"]
         result = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
         if "DpackError" not in result.stderr:
-            missing(f"cannot run as another user: {result.stderr[-200:]}")
+            missing(f"cannot give up root's rights: {result.stderr[-200:]}")
         message = result.stderr
     else:
         with pytest.raises(DpackError) as caught:
@@ -113,7 +110,7 @@ def test_a_directory_without_write_permission_is_named(tmp_path, readable_only):
     assert names(closed) == []
 
 
-def as_nobody() -> list[str]:
+def without_capabilities() -> list[str]:
     """A command prefix that gives up root's right to write everywhere, and nothing else."""
     return [require("setpriv"), "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
 
@@ -136,13 +133,13 @@ write(items, last, output, format=output_format, force=True, progress=progress)
 """
 
 
-@pytest.mark.parametrize("format", list(Format))
+@pytest.mark.parametrize("form", list(Format))
 @pytest.mark.parametrize("old", [False, True])
-def test_an_interrupt_leaves_nothing_but_the_old_output(tmp_path, format, old):
+def test_an_interrupt_leaves_nothing_but_the_old_output(tmp_path, form, old):
     output = tmp_path / "out"
     if old:
         output.write_text("old")
-    command = [sys.executable, "-c", WRITE, str(output), "12000000", "16000000", format]
+    command = [sys.executable, "-c", WRITE, str(output), "12000000", "16000000", form]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "KeyboardInterrupt" in result.stderr
     assert result.returncode in (-signal.SIGINT, 130)
@@ -150,8 +147,8 @@ def test_an_interrupt_leaves_nothing_but_the_old_output(tmp_path, format, old):
     assert not old or output.read_text() == "old"
 
 
-@pytest.mark.parametrize("format", list(Format))
-def test_a_file_size_limit_is_an_error_that_names_the_place(tmp_path, format):
+@pytest.mark.parametrize("form", list(Format))
+def test_a_file_size_limit_is_an_error_that_names_the_place(tmp_path, form):
     """RLIMIT_FSIZE stands in for a full disk where no file system can be mounted."""
     data = os.urandom(3_000_000)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -159,7 +156,7 @@ def test_a_file_size_limit_is_an_error_that_names_the_place(tmp_path, format):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, hard))
     try:
         with pytest.raises(DpackError, match=r"File too large in .*3,000,\d{3} bytes") as caught:
-            write([Item("lib/a", 0o755, data)], manifest, tmp_path / "out", format=format)
+            write([Item("lib/a", 0o755, data)], manifest, tmp_path / "out", format=form)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, handler)
@@ -167,8 +164,8 @@ def test_a_file_size_limit_is_an_error_that_names_the_place(tmp_path, format):
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize("format", list(Format))
-def test_a_full_disk_names_the_place_and_the_bytes(tmp_path, format):
+@pytest.mark.parametrize("form", list(Format))
+def test_a_full_disk_names_the_place_and_the_bytes(tmp_path, form):
     unshare = [require("unshare"), "--user", "--map-root-user", "--mount"]
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -182,7 +179,7 @@ def test_a_full_disk_names_the_place_and_the_bytes(tmp_path, format):
         "PYTHON": sys.executable,
         "WRITE": WRITE,
         "DISK": str(disk),
-        "FORMAT": format,
+        "FORMAT": form,
     }
     command = [*unshare, "sh", "-c", script, "sh", *mount]
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
@@ -215,12 +212,11 @@ def test_a_name_of_the_longest_length_can_be_written(tmp_path):
     assert [len(name) for name in names(tmp_path)] == [255]
 
 
-def test_an_archive_obeys_the_umask_and_tools_find_no_leftover(tmp_path):
+def test_an_archive_itself_obeys_the_umask(tmp_path):
     umask = os.umask(0o027)
     try:
         write_here(tmp_path / "a.tar")
     finally:
         os.umask(umask)
     assert (tmp_path / "a.tar").stat().st_mode & 0o777 == 0o640
-    assert shutil.disk_usage(tmp_path).total
     assert names(tmp_path) == ["a.tar"]

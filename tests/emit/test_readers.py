@@ -21,15 +21,15 @@ UNPACK = {
 }
 
 
-@pytest.mark.parametrize("format", UNPACK)
+@pytest.mark.parametrize("form", UNPACK)
 @pytest.mark.parametrize(
     ("reader", "options"),
     [("tar", ["-x"]), ("bsdtar", ["-x", "-f", "-"]), ("busybox", ["tar", "-x", "-f", "-"])],
 )
-def test_unpacked_files_are_the_entries(tmp_path, items, format, reader, options):
+def test_unpacked_files_are_the_entries(tmp_path, items, form, reader, options):
     program = require(reader)
-    unpack = [require(UNPACK[format][0]), *UNPACK[format][1:]]
-    written = write(items, manifest, tmp_path / "a", format=format, top="top", epoch=EPOCH)
+    unpack = [require(UNPACK[form][0]), *UNPACK[form][1:]]
+    written = write(items, manifest, tmp_path / "a", format=form, top="top", epoch=EPOCH)
     into = tmp_path / "into"
     into.mkdir()
     with (tmp_path / "a").open("rb") as file:
@@ -37,13 +37,20 @@ def test_unpacked_files_are_the_entries(tmp_path, items, format, reader, options
     command = [program, *options, *(["-p"] if reader != "busybox" else [])]
     subprocess.run(command, cwd=into, input=tar, check=True, umask=0o022)
     assert [path.name for path in into.iterdir()] == ["top"]
-    assert dump(into / "top") == expected(written.entries)
+    found, wanted = dump(into / "top"), expected(written.entries)
+    if reader == "busybox":  # it leaves directories with the time at which it filled them
+        found, wanted = without_directory_times(found), without_directory_times(wanted)
+    assert found == wanted
 
 
-@pytest.mark.parametrize(("format", "tool"), [(Format.TAR_ZST, "zstd"), (Format.TAR_GZ, "gzip")])
-def test_the_compressor_itself_finds_no_fault(tmp_path, items, format, tool):
-    output = tmp_path / f"a.{format}"
-    write(items, manifest, output, format=format)
+def without_directory_times(lines: dict[str, str]) -> dict[str, str]:
+    return {path: text if text.count(" ") > 1 else text.split()[0] for path, text in lines.items()}
+
+
+@pytest.mark.parametrize(("form", "tool"), [(Format.TAR_ZST, "zstd"), (Format.TAR_GZ, "gzip")])
+def test_the_compressor_itself_finds_no_fault(tmp_path, items, form, tool):
+    output = tmp_path / f"a.{form}"
+    write(items, manifest, output, format=form)
     subprocess.run([require(tool), "-tq", str(output)], check=True)
     broken = bytearray(output.read_bytes())
     broken[-3] ^= 1  # in the checksum of either format
@@ -51,14 +58,15 @@ def test_the_compressor_itself_finds_no_fault(tmp_path, items, format, tool):
     assert subprocess.run([tool, "-tq", str(output)], check=False, capture_output=True).returncode != 0
 
 
-def test_gnu_tar_lists_directories_first_then_paths_in_order(tmp_path):
-    items = [Item(path, 0o755, b"x") for path in ("lib/b", "lib/B", "bin/a", "lib/a/c")]
+def test_gnu_tar_lists_each_directory_before_what_it_holds(tmp_path):
+    items = [Item(path, 0o755, b"x") for path in ("lib/b", "lib/B", "lib-x/a", "bin/a", "lib/a/c")]
     write(items, manifest, tmp_path / "a.tar", format=Format.TAR, top="mnist", epoch=0)
     command = [require("tar"), "--utc", "--full-time", "-tvf", str(tmp_path / "a.tar")]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line.split()[-1] for line in lines] == [
-        "mnist/", "mnist/bin/", "mnist/lib/", "mnist/lib/a/",
-        "mnist/bin/a", "mnist/lib/B", "mnist/lib/a/c", "mnist/lib/b", "mnist/dpack.json",
+        "mnist/", "mnist/bin/", "mnist/bin/a",
+        "mnist/lib/", "mnist/lib/B", "mnist/lib/a/", "mnist/lib/a/c", "mnist/lib/b",
+        "mnist/lib-x/", "mnist/lib-x/a", "mnist/dpack.json",
     ]  # fmt: skip
     assert {line.split()[1] for line in lines} == {"0/0"}
     assert {tuple(line.split()[3:5]) for line in lines} == {("1970-01-01", "00:00:00")}
@@ -99,10 +107,10 @@ PATHS = st.lists(NAMES.filter(lambda name: name not in (".", "..")), min_size=1,
     tree=st.dictionaries(
         PATHS, st.tuples(st.sampled_from([0o755, 0o644]), st.binary(max_size=2000)), max_size=8
     ),
-    format=st.sampled_from(list(UNPACK)),
+    form=st.sampled_from(list(UNPACK)),
 )
 @settings(max_examples=60, deadline=None)
-def test_any_tree_comes_back(tmp_path_factory, tree, format):
+def test_any_tree_comes_back(tmp_path_factory, tree, form):
     tree = {
         path: value
         for path, value in tree.items()
@@ -112,9 +120,9 @@ def test_any_tree_comes_back(tmp_path_factory, tree, format):
     }
     items = [Item(path, mode, source) for path, (mode, source) in tree.items()]
     output = tmp_path_factory.mktemp("tree") / "out"
-    written = write(items, manifest, output, format=format, top="t", epoch=EPOCH)
+    written = write(items, manifest, output, format=form, top="t", epoch=EPOCH)
     raw = output.read_bytes()
-    if format is Format.TAR_ZST:
+    if form is Format.TAR_ZST:
         raw = zstandard.ZstdDecompressor().decompressobj().decompress(raw)
     with tarfile.open(fileobj=io.BytesIO(raw)) as tar:
         found = {
@@ -125,5 +133,5 @@ def test_any_tree_comes_back(tmp_path_factory, tree, format):
         assert {(member.uid, member.gid, member.uname, member.mtime) for member in tar} == {(0, 0, "", EPOCH)}
     assert found.pop("dpack.json")[1] == manifest(written.entries[:-1]).source
     assert found == tree
-    order = [entry.path.encode() for entry in written.entries[:-1]]
+    order = [entry.path.encode().split(b"/") for entry in written.entries[:-1]]
     assert order == sorted(order)

@@ -12,9 +12,9 @@ from packager.emit.pipeline import BUFFER
 from packager.errors import DpackError
 
 
-@pytest.mark.parametrize("format", list(Format))
+@pytest.mark.parametrize("form", list(Format))
 @pytest.mark.parametrize("change", ["shrinks", "grows", "is rewritten"])
-def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, format, change):
+def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, form, change):
     source = tmp_path / "lib.so"
     source.write_bytes(b"a" * (2 * BUFFER))
     changes = {
@@ -27,7 +27,7 @@ def test_a_file_that_changes_while_it_is_read_is_named(tmp_path, format, change)
         changes.pop(change, lambda: None)()
 
     with pytest.raises(DpackError, match=r"cannot read .*lib\.so: it changed while it was read"):
-        write([Item("lib/a", 0o755, source)], manifest, tmp_path / "out", format=format, progress=progress)
+        write([Item("lib/a", 0o755, source)], manifest, tmp_path / "out", format=form, progress=progress)
     assert [path.name for path in tmp_path.iterdir()] == ["lib.so"]
 
 
@@ -56,11 +56,11 @@ def test_a_source_that_cannot_be_read_is_named(tmp_path, name, why):
         (["dpack.json"], "twice in the bundle: dpack.json"),
     ],
 )
-@pytest.mark.parametrize("format", [Format.DIR, Format.TAR_ZST])
-def test_paths_that_no_bundle_can_hold(tmp_path, format, paths, message):
+@pytest.mark.parametrize("form", [Format.DIR, Format.TAR_ZST])
+def test_paths_that_no_bundle_can_hold(tmp_path, form, paths, message):
     items = [Item(path, 0o644, b"") for path in paths]
     with pytest.raises(ValueError, match=message):
-        write(items, manifest, tmp_path / "out", format=format)
+        write(items, manifest, tmp_path / "out", format=form)
     assert list(tmp_path.iterdir()) == []
 
 

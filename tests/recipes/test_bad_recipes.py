@@ -66,6 +66,13 @@ BAD = {
         {LIBRARY: edited(FAMILY, "cuda = 12", 'cuda = "12"')},
         '{dir}/libraries/acme.toml: family.package[0].cuda: must be an integer, not "12"',
     ),
+    "no specifier": (
+        {LIBRARY: edited(FAMILY, "cuda = 12", 'cuda = 12\nversions = "3"')},
+        (
+            "{dir}/libraries/acme.toml: family.package[0].versions: "
+            'must be a version specifier such as ">=9,<10", not "3"'
+        ),
+    ),
     "truth is no number": (
         {WORKS: edited(FRAMEWORK, 'bytes = 12\ncounts = "all"', 'bytes = true\ncounts = "all"')},
         "{dir}/frameworks/acmeworks.toml: cpu.bytes: must be an integer, not true or false (True)",

@@ -132,6 +132,18 @@ def test_distributions_of_a_library(soname: str, expected: list[str], recipes: R
     assert [f"{package.name} {package.cuda}" for package in recipes.packages_for(soname)] == expected
 
 
+@pytest.mark.parametrize(
+    ("soname", "expected"),
+    [
+        ("libcudnn.so.8", ["nvidia-cudnn-cu11>=8,<9", "nvidia-cudnn-cu12>=8,<9"]),
+        ("libcublas.so.13", ["nvidia-cublas"]),
+        ("libtorch_cpu.so", []),
+    ],
+)
+def test_release_that_holds_the_soname(soname: str, expected: list[str], recipes: Recipes) -> None:
+    assert [package.requirement for package in recipes.packages_for(soname)] == expected
+
+
 def left_out(recipes: Recipes, model: str, family: str) -> set[str]:
     features = recipes.model(model).features
     return {c.name for c in recipes.family(family).components if not c.used_with(features)}

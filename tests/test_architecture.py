@@ -1,0 +1,92 @@
+"""The flow goes one way, and each third-party library has one place. Read from the source, imports inside
+functions included."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import packager
+
+ROOT = Path(packager.__file__).parent
+FILES = sorted(path for path in ROOT.rglob("*.py"))
+
+RANK = {
+    "errors": 0,
+    "recipes": 1,
+    "resolve": 2,
+    "plan": 3,
+    "decide": 4,
+    "source": 4,
+    "emit": 4,
+    "request": 5,
+    "transform": 5,
+    "account": 6,
+    "bundle": 7,
+    "cli": 8,
+}
+
+HOME = {
+    "click": {"cli"},
+    "elftools": {"transform/verify.py"},
+    "lief": {"transform/rpath.py"},
+    "packaging": {"source"},
+    "platformdirs": {"source/cache.py"},
+    "pypi_simple": {"source"},
+    "requests": {"source"},
+    "rich": {"cli/progress.py"},
+    "urllib3": {"source"},
+    "zstandard": {"emit/compress.py"},
+}
+
+
+def imports(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}: a relative import"
+            yield node.module
+            if node.module == "packager":
+                yield from (f"packager.{alias.name}" for alias in node.names)
+
+
+def room(path):
+    relative = path.relative_to(ROOT)
+    return relative.parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_imports_point_down_the_flow(path):
+    if path == ROOT / "__init__.py":
+        assert not [name for name in imports(path) if name.startswith("packager")]
+        return
+    for name in imports(path):
+        target = name.split(".")[1] if name.startswith("packager.") else None
+        if target in RANK and target != room(path):
+            assert RANK[target] < RANK[room(path)], f"{room(path)} imports {name}"
+
+
+def test_every_room_has_its_rank():
+    assert {room(path) for path in FILES} - {"__init__"} == set(RANK)
+
+
+@pytest.mark.parametrize("library", HOME)
+def test_each_library_is_imported_in_its_one_place(library):
+    users = {
+        path.relative_to(ROOT).as_posix()
+        for path in FILES
+        for name in imports(path)
+        if name.split(".")[0] == library
+    }
+    assert users, f"{library} is not used: drop it from pyproject.toml"
+    strangers = {
+        user for user in users if user not in HOME[library] and user.split("/")[0] not in HOME[library]
+    }
+    assert not strangers
+
+
+def test_nothing_else_is_imported():
+    known = {"packager", *HOME, *sys.stdlib_module_names}
+    assert not {name for path in FILES for name in imports(path) if name.split(".")[0] not in known}

@@ -14,6 +14,8 @@ from packager.request import Analysis
 from packager.resolve.closure import Edge, Kind, Miss
 from packager.resolve.search import How
 
+_CPP_RUNTIME = "C++ runtime"
+
 _TITLES = {Action.KEEP: "kept", Action.DROP: "dropped", Action.HOST: "left to the host"}
 
 
@@ -62,6 +64,18 @@ def host_text(plan: Plan) -> str:
     return "; ".join(parts) or "nothing but a Linux kernel"
 
 
+def _newer_runtime(plan: Plan) -> Iterator[str]:
+    """The price of bundling this machine's C++ runtime: it may want a newer glibc than all the rest."""
+    floor = requirements(plan).glibc
+    runtime = {d.name for d in plan.of(Action.KEEP) if d.group == _CPP_RUNTIME}
+    if floor is not None and set(floor.wanted_by) <= runtime:
+        wanted = floor.wanted_by[0]
+        yield (
+            f"note: only {wanted}, taken from here, wants glibc {floor.version}; for a host with an older glibc "
+            f"and a C++ runtime of its own: --exclude '{wanted.partition('.so')[0]}*'"
+        )
+
+
 def _few(names: Sequence[str]) -> str:
     """The first names of a list, and how many more there are."""
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
@@ -79,6 +93,7 @@ def _footer(plan: Plan) -> Iterator[str]:
     for saving in plan.savings:
         yield (f"--model {saving.model} would leave out {human(saving.size)}: {', '.join(saving.names)}")
     yield f"the host must provide: {host_text(plan)}"
+    yield from _newer_runtime(plan)
     parts = []
     for action, verb in ((Action.KEEP, "keeps"), (Action.DROP, "drops")):
         count = len(plan.of(action))

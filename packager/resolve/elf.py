@@ -30,6 +30,7 @@ DF_1_NODEFLIB, DF_1_PIE = 0x800, 0x08000000
 _DYNAMIC_LIMIT = 1 << 20
 _STRING_LIMIT = 1 << 16
 _TABLE_LIMIT = 1 << 22
+_VERSION_LIMIT = 1 << 14
 
 
 class ElfError(DpackError):
@@ -247,11 +248,14 @@ class ElfFile:
         address, count = self._tag(DT_VERNEED), self._tag(DT_VERNEEDNUM) or 0
         if address is None:
             return
-        offset = self.offset_of(address)
-        for _ in range(min(count, 4096)):
+        offset, total = self.offset_of(address), 0
+        for _ in range(count):
             _, auxiliaries, file, first, following = struct.unpack("<HHIII", self.read_at(offset, 16))
             at, names = offset + first, []
             for _ in range(auxiliaries):
+                total += 1
+                if total > _VERSION_LIMIT:
+                    raise self.error("damaged: more symbol versions than any file needs")
                 _, _, _, name, step = struct.unpack("<IHHII", self.read_at(at, 16))
                 names.append(self._string(name))
                 at += step

@@ -104,6 +104,7 @@ def dpack(tmp_path: Path) -> Iterator[Dpack]:
         "DPACK_CACHE": str(tmp_path / "cache"),
         "PIP_CONFIG_FILE": os.devnull,
         "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+        "PIP_RETRIES": "0",
         "SOURCE_DATE_EPOCH": str(EPOCH),
     }
     yield Dpack(cwd, environment)

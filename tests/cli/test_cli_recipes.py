@@ -39,6 +39,7 @@ MODEL = """\
 schema = 1
 [model]
 name = "{name}"
+title = "Ours"
 about = "A network of ours"
 includes = ["{other}"]
 features = ["gemm"]
@@ -121,7 +122,7 @@ def test_a_recipe_of_the_users_replaces_the_one_of_the_same_name(dpack, cnn, cud
     folder = dpack.cwd / "recipes/models"
     folder.mkdir(parents=True)
     (folder / "cnn.toml").write_text(
-        'schema = 1\n[model]\nname = "cnn"\nabout = "Ours has an LSTM in it"\nincludes = ["rnn"]\n'
+        'schema = 1\n[model]\nname = "cnn"\ntitle = "Ours"\nabout = "Ours has an LSTM in it"\nincludes = ["rnn"]\n'
         'features = ["convolution"]\n'
     )
     out = dpack("plan", cnn, "-L", cuda, "--model", "cnn", "--recipes", "recipes").done().out

@@ -27,7 +27,7 @@ def test_a_library_that_only_a_recipe_asks_for_is_a_miss_too(dpack, cnn, cuda):
     some.mkdir()
     for library in cuda.iterdir():
         if "heuristic" not in library.name:
-            (some / library.name).symlink_to(library)
+            (some / library.name).write_bytes(library.read_bytes())
     result = dpack("plan", cnn, "-L", "lib", "--model", "cnn")
     result.refused(1, "libcudnn_heuristic.so.9", "opened by libcudnn_graph.so.9", "libraries/cudnn9.toml")
     assert "one thing stands in the way" in result.err
@@ -38,7 +38,7 @@ def test_a_missing_part_that_the_model_leaves_out_is_no_miss(dpack, cnn, cuda):
     some.mkdir()
     for library in cuda.iterdir():
         if "adv" not in library.name:
-            (some / library.name).symlink_to(library)
+            (some / library.name).write_bytes(library.read_bytes())
     dpack("plan", cnn, "-L", "lib", "--model", "cnn").done()
     dpack("plan", cnn, "-L", "lib").refused(1, "libcudnn_adv.so.9")
 
@@ -136,3 +136,17 @@ def test_two_whole_releases_in_reach_are_no_conflict(dpack, cnn, cuda):
     told = dpack("plan", cnn, "-L", "new", "-L", "old", "--model", "cnn", "--json").done().json
     paths = [row["path"] for row in told["decisions"] if row["action"] == "keep" and row["name"] != "mnist"]
     assert {path.rpartition("/")[0] for path in paths} == {f"{dpack.cwd}/new"}
+
+
+def test_a_directory_of_links_is_one_place(dpack, cnn, cuda):
+    """As Nix, Bazel and Spack make them: every library in a directory of its own, and one that links to them all."""
+    (dpack.cwd / "view").mkdir()
+    for library in cuda.iterdir():
+        real = dpack.cwd / "store" / library.name / library.name
+        real.parent.mkdir(parents=True)
+        real.write_bytes(library.read_bytes())
+        (dpack.cwd / "view" / library.name).symlink_to(real)
+    dpack("bundle", cnn, "-L", "view", "--model", "cnn", "-o", "out/").done()
+    libraries = list((dpack.cwd / "out/lib").iterdir())
+    assert {path.name for path in libraries} == fake_cuda.KEPT_FOR_CNN
+    assert not any(path.is_symlink() for path in libraries)

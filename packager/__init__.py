@@ -14,10 +14,11 @@ recipes/     TOML ─► validated recipes; the only reader of the folder recipe
 resolve/     machine · elf (one file's facts) · sysroot (the input file system) · cache (ld.so.cache, ld.so.conf)
              · search (ld.so's rules) · strings · dlopen (recipe, note and string evidence) · imports
              · closure (the nouns) · walk (resolve itself)
-plan         the nouns: Decision, Conflict, Plan;  decide  makes a plan of a closure, purely
+plan         the nouns: Decision, Change, Conflict, Plan;  decide  makes a plan of a closure, purely, with
+changes      which files are stripped or get an rpath
 source/      wheels from the package index into a cache; needs  maps sonames to distributions
 request      recipes, resolve, fetch, decide: the one function behind every command
-transform/   changes (what is changed, purely) · strip · rpath (lief) · verify (reads back with pyelftools)
+transform/   executes the plan's changes: strip · rpath (lief) · verify (reads back with pyelftools)
 emit/        items ─► deterministic tar or directory, compressed, whole or not at all
 account/     origin · licence · requirements · chain · manifest · compare · table · report · tree
 bundle       transform, emit and account of a plan

@@ -12,19 +12,17 @@ from packager.account.licence import licence_texts
 from packager.account.manifest import FILE_NAME, Contents, Placed, manifest, to_json, with_archive
 from packager.account.origin import origins
 from packager.emit import Entry, Format, Item, Written, write
-from packager.plan import EXECUTABLE, Action, Decision
+from packager.plan import EXECUTABLE, Action, Change, Decision
 from packager.request import Analysis
-from packager.transform.changes import Change, Changes, changes_of
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where the bundle goes and how: format, whether something there may be replaced, file times, level."""
+    """Where the bundle goes and how: format, whether what is there may be replaced, file times, level."""
 
     path: Path
     format: Format
     force: bool = False
-    strip: bool = True
     epoch: int = 0
     level: int | None = None
 
@@ -43,15 +41,14 @@ def bundle(analysis: Analysis, output: Output, progress: Callable[[int], None] |
     Raises DpackError where a file cannot be read, changed or written; nothing is left behind then.
     """
     plan = analysis.plan
-    changes = changes_of(plan, analysis.recipes, strip=output.strip)
-    contents = _contents(analysis, changes)
+    contents = _contents(analysis)
 
     def last(entries: tuple[Entry, ...]) -> Item:
         return Item(FILE_NAME, 0o644, to_json(manifest(plan, entries, contents)))
 
     with tempfile.TemporaryDirectory(prefix="dpack-") as scratch:
         written = write(
-            _items(contents, changes, Path(scratch)),
+            _items(contents, Path(scratch)),
             last,
             output.path,
             format=output.format,
@@ -64,12 +61,12 @@ def bundle(analysis: Analysis, output: Output, progress: Callable[[int], None] |
     return Bundle(written, with_archive(whole, written.format, written.size, written.sha256))
 
 
-def _contents(analysis: Analysis, changes: Changes) -> Contents:
+def _contents(analysis: Analysis) -> Contents:
     """Everything that goes into the bundle, with where it came from."""
     plan = analysis.plan
     files = [d.object.host for d in (*plan.of(Action.KEEP), *plan.of(Action.DROP)) if d.object]
     came_from = origins(files, analysis.loader.sysroot.root)
-    placed = [Placed(path, d, changes.of(d).words) for d in plan.of(Action.KEEP) for path in _places(d)]
+    placed = [Placed(path, d, d.change.words) for d in plan.of(Action.KEEP) for path in _places(d)]
     texts = licence_texts(came_from[d.object.host] for d in plan.of(Action.KEEP) if d.object)
     return Contents(tuple(placed), texts, came_from, analysis.recipes.licences)
 
@@ -81,12 +78,12 @@ def _places(d: Decision) -> tuple[str, ...]:
     return tuple(f"lib/{name}" for name in (d.name, *d.also_asked_as))
 
 
-def _items(contents: Contents, changes: Changes, scratch: Path) -> list[Item]:
+def _items(contents: Contents, scratch: Path) -> list[Item]:
     items = [Item(text.path, 0o644, text.source) for text in contents.texts]
     for number, placed in enumerate(contents.placed):
         if placed.decision.object is not None:
             original = Path(placed.decision.object.host)
-            source = _changed(original, changes.of(placed.decision), scratch / str(number))
+            source = _changed(original, placed.decision.change, scratch / str(number))
             items.append(Item(placed.path, 0o755, source))
     return items
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from packager.changes import changed, unreachable
 from packager.plan import Action, Choice, Conflict, Decision, Plan, Saving
 from packager.recipes import EVERY_FEATURE, Component, Recipes
 from packager.resolve.closure import Closure, Edge, Kind, Miss, Need, Object, Source
@@ -37,7 +38,8 @@ def _savings(closure: Closure, recipes: Recipes, choice: Choice) -> Iterator[Sav
 def _decide(closure: Closure, recipes: Recipes, choice: Choice) -> Plan:
     planner = _Planner(closure, recipes, choice)
     planner.reach()
-    decisions = tuple(planner.decision(o) for o in closure.objects if planner.concerns(o))
+    decided = [planner.decision(o) for o in closure.objects if planner.concerns(o)]
+    decisions = changed(decided, recipes, strip=choice.strip)
     unseen = tuple(planner.unseen_hosts())
     kept = frozenset(d.path for d in decisions if d.action is Action.KEEP)
     open_mentions = tuple(m for m in closure.mentions if not m.rule and m.source in kept)
@@ -46,7 +48,11 @@ def _decide(closure: Closure, recipes: Recipes, choice: Choice) -> Plan:
         decisions=decisions + unseen,
         misses=tuple(planner.misses(Need.REQUIRED)),
         absent=tuple(planner.misses(Need.RECOMMENDED)),
-        conflicts=(*planner.import_conflicts(decisions), *_mixed_versions(decisions)),
+        conflicts=(
+            *planner.import_conflicts(decisions),
+            *_mixed_versions(decisions),
+            *unreachable(decisions),
+        ),
         mentions=open_mentions,
         warnings=tuple(planner.warnings(decisions)),
         notes=tuple(planner.notes(decisions)),
@@ -169,28 +175,24 @@ class _Planner:
 
     def unseen_hosts(self) -> Iterator[Decision]:
         """What the host must provide and this machine does not show: misses and mentions of host families."""
-        seen = {o.name for o in self.closure.objects}
-        asked = [(m.name, m.source) for m in self.closure.misses] + [
-            (m.name, m.source) for m in self.closure.mentions
-        ]
-        for name, source in asked:
-            family = self.recipes.family_of(name)
-            if family is None or family.provided_by != "host" or name in seen or source not in self.kept:
+        seen = {c.id for o in self.closure.objects if (c := self.recipes.component(o.name))}
+        asked = [(m.name, m.source, m.evidence.need) for m in self.closure.misses]
+        asked += [(m.name, m.source, self._need(m.name)) for m in self.closure.mentions]
+        for name, source, need in asked:
+            family, component = self.recipes.family_of(name), self.recipes.component(name)
+            of_host = family is not None and family.provided_by == "host"
+            if family is None or not of_host or need is Need.OPTIONAL or source not in self.kept:
                 continue
-            seen.add(name)
+            if component is not None and component.id in seen:
+                continue
+            seen |= {component.id} if component else set()
             reason = f"provided by the host ({family.title}); not seen here"
             edges = tuple(e for e in self.closure.edges if e.name == name)
-            yield Decision(
-                Action.HOST,
-                name,
-                reason,
-                str(family.source),
-                0,
-                None,
-                self.recipes.component(name),
-                family,
-                edges,
-            )
+            yield Decision(Action.HOST, name, reason, str(family.source), 0, None, component, family, edges)
+
+    def _need(self, name: str) -> Need:
+        component = self.recipes.component(name)
+        return Need.OPTIONAL if component is None else Need(component.need)
 
     def misses(self, need: Need) -> Iterator[Miss]:
         """The misses that count: asked for by something kept, not the host's, served by no other name."""

@@ -28,6 +28,7 @@ class Choice:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     strict: bool = False
+    strip: bool = True
 
     @property
     def features(self) -> frozenset[str] | None:
@@ -38,6 +39,23 @@ class Choice:
     def named(self) -> str:
         """The models as a sentence names them: "model cnn", "models cnn and rnn"."""
         return ("model " if len(self.models) == 1 else "models ") + " and ".join(m.name for m in self.models)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is done to one kept file: whether it is stripped, and the rpath that it gets (None: its own)."""
+
+    strip: bool = False
+    rpath: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.strip or self.rpath is not None
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """As the manifest lists it: ("stripped", "rpath $ORIGIN/../lib")."""
+        stripped = ("stripped",) if self.strip else ()
+        return stripped if self.rpath is None else (*stripped, f"rpath {self.rpath}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +73,7 @@ class Decision:
     component: Component | None = None
     family: Family | None = None
     edges: tuple[Edge, ...] = ()
+    change: Change = Change()
 
     @property
     def path(self) -> str:

@@ -48,6 +48,7 @@ class Request:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     strict: bool = False
+    strip: bool = True
     supply: Supply | None = None
 
 
@@ -67,7 +68,7 @@ def analyse(request: Request, progress: Progress | None = None) -> Analysis:
     """Resolve and plan. Raises DpackError for a wrong request; misses and conflicts stand in the plan."""
     known = recipe_files.load(request.recipes)
     models = tuple(dict.fromkeys(known.model(name) for name in request.models))
-    choice = Choice(models, request.include, request.exclude, request.strict)
+    choice = Choice(models, request.include, request.exclude, request.strict, request.strip)
     loader = _loader(request)
     program = loader.sysroot.inside(request.program)
     fetched: tuple[Distribution, ...] = ()

@@ -17,14 +17,15 @@ RANK = {
     "recipes": 1,
     "resolve": 2,
     "plan": 3,
-    "decide": 4,
-    "source": 4,
-    "emit": 4,
-    "request": 5,
-    "transform": 5,
-    "account": 6,
-    "bundle": 7,
-    "cli": 8,
+    "changes": 4,
+    "decide": 5,
+    "source": 5,
+    "emit": 5,
+    "request": 6,
+    "transform": 6,
+    "account": 7,
+    "bundle": 8,
+    "cli": 9,
 }
 
 HOME = {

@@ -42,7 +42,8 @@ def plan_text(plan: Plan) -> str:
 def _row(d: Decision, width: int) -> str:
     size = human(d.size) if d.size else "-"
     rule = f"  [{d.rule}]" if d.rule else ""
-    return f"  {d.name.ljust(width)}  {size:>8}  {d.reason}{rule}"
+    words = f" ({', '.join(d.change.words)})" if d.change else ""
+    return f"  {d.name.ljust(width)}  {size:>8}  {d.reason}{words}{rule}"
 
 
 def _miss_reason(miss: Miss) -> str:
@@ -120,6 +121,7 @@ def plan_json(plan: Plan) -> dict[str, object]:
                 "component": d.component.id if d.component else None,
                 "reason": d.reason,
                 "rule": d.rule or None,
+                "changes": list(d.change.words),
                 "chain": list(chain(plan, d)),
             }
             for d in plan.decisions

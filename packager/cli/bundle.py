@@ -27,7 +27,6 @@ from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, pri
     "--level", type=int, metavar="N", help="Compression level: tar.zst 1 to 19 (3), tar.gz 1 to 9 (6)."
 )
 @click.option("-f", "--force", is_flag=True, help="Replace NAME when it exists.")
-@click.option("--no-strip", is_flag=True, help="Keep the symbols and debug information of APP.")
 @click.option("-n", "--dry-run", is_flag=True, help="Show the plan and the sizes, write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON instead of text.")
 @click.option(
@@ -39,7 +38,6 @@ def bundle(
     form: str | None,
     level: int | None,
     force: bool,
-    no_strip: bool,
     dry_run: bool,
     as_json: bool,
     markdown: bool,
@@ -69,18 +67,11 @@ def bundle(
     from packager.emit import check_output, epoch_of, format_of
     from packager.plan import Action
 
-    name = (
-        output
-        if output is not None
-        else f"{program.name}.tar.zst"
-        if form is None
-        else f"{program.name}.{form}"
-    )
+    name = output or f"{program.name}.{form or 'tar.zst'}"
     target = Output(
         Path(name),
         format_of(name, form),
         force=force,
-        strip=not no_strip,
         epoch=epoch_of(os.environ),
         level=level,
     )

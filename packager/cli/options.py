@@ -70,6 +70,7 @@ _OPTIONS = (
         metavar="DIR",
         help="Add recipes from DIR; one of the same name replaces dpack's.",
     ),
+    click.option("--no-strip", is_flag=True, help="Keep the symbols and debug information of APP."),
     click.option("--strict", is_flag=True, help="Treat names that no recipe knows as missing."),
     click.option("--fetch", is_flag=True, help="Fetch missing NVIDIA libraries from the package index."),
     click.option(
@@ -115,6 +116,7 @@ def request_of(program: Path, **options: Any) -> Request:
         include=options["include"],
         exclude=options["exclude"],
         strict=options["strict"],
+        strip=not options["no_strip"],
         supply=supply,
     )
 

@@ -50,8 +50,12 @@ class Compressor(Protocol):
 
 
 def compressor(format: Format, write: Write, level: int, threads: int | None = None) -> Compressor:  # noqa: A002 - the noun
-    """The compressor of a format, one thread a core unless told otherwise, in front of ``write``."""
-    count = max(1, min(threads or len(os.sched_getaffinity(0)), _MOST_THREADS))
+    """The compressor of a format, in front of ``write``.
+
+    Unless told otherwise it has one thread more than cores: zstd gives a thread its next block only when it
+    is called, so a core would wait while the caller writes.
+    """
+    count = max(1, min(threads or len(os.sched_getaffinity(0)) + 1, _MOST_THREADS))
     if format is Format.TAR_ZST:
         return _Zstd(write, level, count)
     if format is Format.TAR_GZ:

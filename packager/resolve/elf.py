@@ -24,6 +24,7 @@ ET_EXEC, ET_DYN = 2, 3
 PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE = 1, 2, 3, 4
 DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ = 1, 4, 5, 6, 10
 DT_SONAME, DT_RPATH, DT_RUNPATH = 14, 15, 29
+DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 7, 8, 23
 DT_GNU_HASH, DT_FLAGS_1, DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFB, 0x6FFFFFFE, 0x6FFFFFFF
 DF_1_NODEFLIB, DF_1_PIE = 0x800, 0x08000000
 
@@ -141,7 +142,9 @@ class ElfFile:
             raise self.error(f"truncated: {size} bytes wanted at offset {offset}, the file has {self.size}")
         content = os.pread(self._descriptor, size, offset)
         if len(content) < size:
-            raise self.error(f"cut short while it was read: {len(content)} of {size} bytes at offset {offset}")
+            raise self.error(
+                f"cut short while it was read: {len(content)} of {size} bytes at offset {offset}"
+            )
         return content
 
     def read_into(self, buffer: memoryview, offset: int) -> int:
@@ -293,8 +296,10 @@ class ElfFile:
             raise self.error("damaged: a hash table that is larger than any file needs")
         at = offset + 16 + 8 * bloom
         last = max(struct.unpack(f"<{buckets}I", self.read_at(at, 4 * buckets)), default=0)
-        if last < first:
-            return int(first)
+        if (
+            last < first
+        ):  # the linker leaves imports out, and writes an empty table where there is nothing else
+            return max(int(first), self._relocated_count())
         chains = at + 4 * buckets
         while last - first < _TABLE_LIMIT:
             (value,) = struct.unpack("<I", self.read_at(chains + 4 * (last - first), 4))
@@ -302,6 +307,18 @@ class ElfFile:
             if value & 1:
                 return int(last)
         raise self.error("damaged: a hash chain without an end")
+
+    def _relocated_count(self) -> int:
+        """One more than the highest symbol that a relocation names (RELA, as all 64-bit machines here have)."""
+        highest = 0
+        for table, length in ((DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)):
+            address, size = self._tag(table), self._tag(length) or 0
+            if size > 24 * _TABLE_LIMIT:
+                raise self.error(f"damaged: relocations of {size} bytes")
+            if address is not None and size >= 24:
+                rows = struct.iter_unpack("<QQq", self.read_at(self.offset_of(address), size - size % 24))
+                highest = max(highest, *(information >> 32 for _, information, _ in rows), 0)
+        return highest + 1
 
     def notes(self) -> Iterator[tuple[str, int, bytes]]:
         """The notes of the file's PT_NOTE segments: owner, type, description."""

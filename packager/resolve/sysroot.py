@@ -46,8 +46,12 @@ class Sysroot:
     def inside(self, path: Path | str) -> str:
         """How the target sees this machine's ``path``: without the root, or as it is when outside."""
         absolute = os.path.abspath(path)
-        if self.root != "/" and absolute.startswith(self.root + "/"):
-            return absolute[len(self.root) :]
+        if self.root == "/" or any(absolute == o or absolute.startswith(o + "/") for o in self.outside):
+            return absolute
+        above = Path(absolute)
+        for parent in (above, *above.parents):  # the root may have been named through a link
+            if os.path.realpath(parent) == self.root:
+                return "/" + str(above.relative_to(parent)).removeprefix(".")
         return absolute
 
     def real(self, path: str) -> str | None:
@@ -103,7 +107,9 @@ class Sysroot:
     def _walk(self, path: str) -> str | None:
         if self.root == "/":
             try:
-                os.stat(path)  # realpath() also takes "file/../other" and any count of links; the kernel does not
+                os.stat(
+                    path
+                )  # realpath() also takes "file/../other" and any count of links; the kernel does not
                 return os.path.realpath(path, strict=True)
             except (OSError, ValueError):  # absent, a loop, or a name that no file system takes
                 return None

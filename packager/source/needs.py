@@ -25,12 +25,12 @@ def requirements(
     """
     pinned = {_name(pin): pin for pin in pins}
     majors = _majors([*missing, *present], recipes)
-    names = set()
+    found = set()
     for soname in missing:
         package = _choose(soname, recipes.packages_for(soname), majors, pinned)
         if package is not None and package.name not in have:
-            names.add(package.name)
-    return tuple(sorted(pinned.get(name, name) for name in names))
+            found.add(pinned.get(package.name, package.requirement))
+    return tuple(sorted(found))
 
 
 def _name(pin: str) -> str:

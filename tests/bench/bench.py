@@ -204,7 +204,7 @@ def heading(runs: int) -> list[str]:
     machine = f"{platform.machine()}, {os.cpu_count()} processors (load {load} at the end)"
     system = f"Linux {platform.release()}, Python {platform.python_version()}"
     how = f"Medians of {runs} runs, taken in turn, with a warm page cache."
-    memory = "Memory is the highest peak, the processes of a pipeline added up; what Python itself holds hides less."
+    memory = "Memory is the highest peak, of a pipeline the sum; what Python itself holds hides less."
     return ["# Benchmark", "", f"{time.strftime('%Y-%m-%d')}, {machine}, {system}. {how} {memory}", ""]
 
 

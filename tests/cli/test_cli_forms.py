@@ -41,7 +41,7 @@ def test_tree_prints_one_json_document(dpack, cnn, cuda):
 def test_bundle_prints_the_manifest_which_fits_its_schema(name, dpack, cnn, cuda):
     manifest = dpack("bundle", cnn, "-L", cuda, "--model", "cnn", "--json", "-o", name).done().json
     jsonschema.Draft202012Validator(schema()).validate(manifest)
-    assert [row["soname"] for row in manifest["dropped"]] == ["libcudnn_adv.so.9"]
+    assert [row["name"] for row in manifest["dropped"]] == ["libcudnn_adv.so.9"]
 
 
 def test_bundle_prints_markdown_tables(dpack, cnn, cuda):

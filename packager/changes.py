@@ -1,0 +1,86 @@
+"""Which kept files are changed on their way into the bundle, and how. Pure: it decides, transform does.
+
+The program itself is stripped and gets the rpath to lib/. A library is changed only where it would not find
+its neighbours otherwise: its own DT_RUNPATH hides the program's rpath from it (ld.so(8)) and does not name its
+own directory. A file whose licence forbids changes is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from packager.plan import Action, Change, Conflict, Decision
+from packager.recipes import Recipes
+from packager.resolve.closure import Kind
+
+PROGRAM_RPATH = "$ORIGIN/../lib"
+LIBRARY_RPATH = "$ORIGIN"
+
+
+def changed(decisions: Sequence[Decision], recipes: Recipes, *, strip: bool) -> tuple[Decision, ...]:
+    """``decisions`` with the change that each kept file needs; the program's decision stands first."""
+    kept = [d for d in decisions if d.action is Action.KEEP]
+    return tuple(
+        replace(d, change=_program(d, kept, strip=strip) if d is decisions[0] else _library(d, kept, recipes))
+        for d in decisions
+    )
+
+
+def _program(d: Decision, kept: Sequence[Decision], *, strip: bool) -> Change:
+    elf = d.object.elf if d.object else None
+    finds = elf is not None and elf.dynamic and not elf.static and len(kept) > 1
+    return Change(strip, PROGRAM_RPATH if finds else None)
+
+
+def _library(d: Decision, kept: Sequence[Decision], recipes: Recipes) -> Change:
+    allowed = d.family is None or recipes.licence(d.family).modify
+    return Change(rpath=LIBRARY_RPATH) if allowed and _blind(d, kept) else Change()
+
+
+def unreachable(decisions: Sequence[Decision]) -> Iterator[Conflict]:
+    """Kept files that the loader will not find in lib/ although they stand there."""
+    kept = [d for d in decisions if d.action is Action.KEEP]
+    for d in kept:
+        if d.edges and d.change.rpath is None and _blind(d, kept):
+            yield Conflict(
+                f"{d.name} would not find its libraries in the bundle",
+                f"its runpath is {d.object.elf.runpath if d.object else ''}, and its licence forbids to change it",
+                ("leave it to the host: --exclude " + d.name,),
+            )
+        for edge in d.edges:
+            if edge.kind is Kind.NEEDED and "/" in edge.name:
+                yield Conflict(
+                    f"{edge.source.rpartition('/')[2]} needs {edge.name} by its path",
+                    "the loader looks for it there, and not in the bundle",
+                    (
+                        f"give {d.name} a soname (-Wl,-soname,{d.name}) and link again",
+                        f"or leave it to the host: --exclude {d.name}",
+                    ),
+                )
+    yield from _same_name(kept)
+
+
+def _same_name(kept: Sequence[Decision]) -> Iterator[Conflict]:
+    by_name: dict[str, Decision] = {}
+    for d in kept:
+        other = by_name.setdefault(d.name, d)
+        if other is not d and d.edges and other.edges:
+            yield Conflict(
+                f"two files are both {d.name}",
+                f"{other.path} and {d.path}; lib/ of the bundle has room for one",
+                (f"leave one out by its path: --exclude {d.path}",),
+            )
+
+
+def _blind(d: Decision, kept: Sequence[Decision]) -> bool:
+    """True when ``d`` asks for another kept file, and its own search path leads it elsewhere."""
+    elf = d.object.elf if d.object else None
+    if elf is None or elf.runpath is None or _sees_its_own_directory(elf.runpath):
+        return False
+    return any(edge.source == d.path for other in kept for edge in other.edges)
+
+
+def _sees_its_own_directory(runpath: str) -> bool:
+    own = {"$ORIGIN", "${ORIGIN}"}
+    return any(entry.rstrip("/.") in own for entry in runpath.split(":"))

@@ -42,7 +42,7 @@ class Recipes:
 
     def component(self, name: str) -> Component | None:
         """The component that a library belongs to, by its soname, base name or path."""
-        return next(self._index.components.matches(_base(name)), None)
+        return next(iter(self._index.components.matches(_base(name))), None)
 
     def component_by_id(self, component_id: str) -> Component | None:
         """The component with an id such as ``cudnn9:adv``."""
@@ -53,7 +53,7 @@ class Recipes:
         component = self.component(name)
         if component is not None:
             return self.family(component.family)
-        return next(self._index.families.matches(_base(name)), None)
+        return next(iter(self._index.families.matches(_base(name))), None)
 
     def family(self, name: str) -> Family:
         """The family with this name; DpackError where there is none."""
@@ -65,7 +65,7 @@ class Recipes:
 
     def implementers(self, symbol: str) -> tuple[Component, ...]:
         """The components that implement an API function, one a family (cuDNN 8 and 9 share many)."""
-        return tuple(self._index.symbols.matches(symbol))
+        return self._index.symbols.matches(symbol)
 
     def model(self, name: str) -> Model:
         """The model type with this name; DpackError with the near names where there is none."""
@@ -73,7 +73,16 @@ class Recipes:
 
     def packages_for(self, soname: str) -> tuple[Package, ...]:
         """The distributions that hold a library, one for each CUDA major version that has it."""
-        return tuple(self._index.packages.matches(_base(soname)))
+        return self._index.packages.matches(_base(soname))
+
+    def cuda_majors(self, names: Iterable[str]) -> frozenset[int]:
+        """The CUDA major versions that library names imply: those of names that belong to one version alone,
+        as libcublas.so.12 does and libcudnn.so.9 does not.
+        """
+        versions = ({package.cuda for package in self.packages_for(name)} for name in names)
+        return frozenset(
+            major for found in versions if len(found) == 1 for major in found if major is not None
+        )
 
     def licence(self, family: Family) -> Licence:
         """The licence class of a family."""

@@ -25,16 +25,22 @@ def literal_beginning(pattern: str) -> str:
 class Globs(Generic[T]):
     """Patterns (``*``, ``?``, ``[…]`` as in :mod:`fnmatch`, case counts) and the value of each."""
 
-    __slots__ = ("_filed", "_lengths")
+    __slots__ = ("_filed", "_lengths", "_seen")
 
     def __init__(self, entries: Iterable[tuple[str, T]]) -> None:
         self._filed: dict[str, list[tuple[str, T]]] = {}
         for pattern, value in entries:
             self._filed.setdefault(literal_beginning(pattern), []).append((pattern, value))
         self._lengths = sorted({len(beginning) for beginning in self._filed}, reverse=True)
+        self._seen: dict[str, tuple[T, ...]] = {}
 
-    def matches(self, name: str) -> Iterator[T]:
+    def matches(self, name: str) -> tuple[T, ...]:
         """The values whose pattern matches, the most specific (longest literal beginning) first."""
+        if name not in self._seen:
+            self._seen[name] = tuple(self._matches(name))
+        return self._seen[name]
+
+    def _matches(self, name: str) -> Iterator[T]:
         for length in self._lengths:
             if length > len(name):
                 continue

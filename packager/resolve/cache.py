@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from packager.resolve.sysroot import Sysroot
@@ -18,7 +19,6 @@ _MAGIC = b"glibc-ld.so.cache1.1"
 _OLD_MAGIC = b"ld.so-1.7.0\0"
 _EXTENSION_MAGIC = 0xEAA42174
 _HWCAP_EXTENSION = 1 << 62
-_INCLUDE_DEPTH = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,25 +86,36 @@ def _subdirectories(content: bytes, start: int, extension: int) -> tuple[str, ..
     return ()
 
 
-def conf_directories(sysroot: Sysroot, path: str = "/etc/ld.so.conf", depth: int = 0) -> tuple[str, ...]:
+def conf_directories(sysroot: Sysroot, path: str = "/etc/ld.so.conf") -> tuple[str, ...]:
     """The directories of an ld.so.conf, its includes followed (ldconfig(8)); none when there is no such file."""
-    content = sysroot.read(path)
-    if content is None or depth > _INCLUDE_DEPTH:
-        return ()
-    found: list[str] = []
-    for raw in content.decode("utf-8", "surrogateescape").splitlines():
+    return tuple(dict.fromkeys(_conf(sysroot, path, set())))
+
+
+def _conf(sysroot: Sysroot, path: str, seen: set[str]) -> Iterator[str]:
+    """As above, with repetitions. A file that is read again has nothing new to add, so each is read once."""
+    content = None if path in seen else sysroot.read(path)
+    seen.add(path)
+    for raw in (content or b"").decode("utf-8", "surrogateescape").splitlines():
         line = raw.partition("#")[0].strip()
-        word, _, rest = line.partition(" ")
-        if word == "include":
-            for pattern in rest.split():
-                for name in _included(sysroot, posixpath.join(posixpath.dirname(path), pattern)):
-                    found += conf_directories(sysroot, name, depth + 1)
+        word, *rest = line.split() or [""]
+        if word == "include" and rest:
+            for pattern in rest:
+                for name in _matching(sysroot, posixpath.join(posixpath.dirname(path), pattern)):
+                    yield from _conf(sysroot, name, seen)
         elif line and word != "hwcap":
-            found.append(line.partition("=")[0].rstrip("/") or "/")
-    return tuple(dict.fromkeys(found))
+            yield line.partition("=")[0].rstrip("/") or "/"
 
 
-def _included(sysroot: Sysroot, pattern: str) -> list[str]:
-    directory, name = posixpath.split(pattern)
-    matching = (n for n in sysroot.names(directory) if fnmatch.fnmatchcase(n, name) and not n.startswith("."))
-    return [posixpath.join(directory, n) for n in matching]
+def _matching(sysroot: Sysroot, pattern: str) -> list[str]:
+    """The paths that ``pattern`` matches, in the order of glob(3); it may have wildcards in its directories too."""
+    found = ["/"]
+    for part in pattern.strip("/").split("/"):
+        found = [posixpath.join(at, name) for at in found for name in _names(sysroot, at, part)]
+    return found
+
+
+def _names(sysroot: Sysroot, directory: str, pattern: str) -> list[str]:
+    if pattern in {".", ".."}:
+        return [pattern]
+    names = fnmatch.filter(sysroot.names(directory), pattern)
+    return [name for name in names if pattern.startswith(".") or not name.startswith(".")]

@@ -175,8 +175,8 @@ class _Walk:
         self.misses.append(Miss(name, asker.path, kind, why, answer.attempts, (name,)))
 
     def _open_or_wait(self, asker: Object, want: Wanted) -> None:
-        majors = {major for name in want.names for major in self._cuda([name])}
-        if want.component and len(majors) > 1 and not self._cuda_in_use():
+        several = len(self.recipes.cuda_majors(want.names)) > 1
+        if want.component and several and not self._cuda_in_use():
             self._deferred.append((asker, want))
         else:
             self._open(asker, want)
@@ -250,19 +250,11 @@ class _Walk:
         loader = self.loader
         return list(dict.fromkeys([*own, *loader.library_path, *loader.store, *others[1:]]))
 
-    def _cuda(self, names: Sequence[str]) -> set[int]:
-        """The CUDA major versions that ``names`` can belong to, where each belongs to exactly one."""
-        found = set()
-        for name in names:
-            majors = {p.cuda for p in self.recipes.packages_for(name) if p.cuda is not None}
-            if len(majors) == 1:
-                found |= majors
-        return found
-
-    def _cuda_in_use(self) -> set[int]:
-        return self._cuda([*self._names, *(miss.name for miss in self.misses)])
+    def _cuda_in_use(self) -> frozenset[int]:
+        return self.recipes.cuda_majors([*self._names, *(miss.name for miss in self.misses)])
 
     def _of_this_cuda(self, names: tuple[str, ...]) -> tuple[str, ...]:
         in_use = self._cuda_in_use()
-        fitting = tuple(n for n in names if not self._cuda([n]) or self._cuda([n]) & in_use)
+        majors = self.recipes.cuda_majors
+        fitting = tuple(n for n in names if not majors([n]) or majors([n]) & in_use)
         return fitting or names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from packager.errors import DpackError, usage
 from packager.recipes import Package, Recipes
@@ -17,14 +17,14 @@ def requirements(
 ) -> tuple[str, ...]:
     """Requirement strings for the distributions that hold ``missing`` (sonames), sorted.
 
-    The CUDA major version is the one that the other names imply, ``present`` ones included: libcublas.so.12
-    belongs to CUDA 12 alone, libcudnn.so.9 to any. ``pins`` replace the plain name of the distributions that
+    The CUDA major version is the one that the names which are ``present`` imply, or else the missing ones:
+    libcublas.so.12 belongs to CUDA 12 alone, libcudnn.so.9 to any. ``pins`` replace the plain name of the distributions that
     they are about; ``have`` are distributions that were fetched already, and are not asked for again.
 
     Raises DpackError where a library comes in builds for several CUDA versions and nothing tells which.
     """
     pinned = {_name(pin): pin for pin in pins}
-    majors = _majors([*missing, *present], recipes)
+    majors = recipes.cuda_majors(present) or recipes.cuda_majors(missing)
     found = set()
     for soname in missing:
         package = _choose(soname, recipes.packages_for(soname), majors, pinned)
@@ -47,18 +47,8 @@ def _name(pin: str) -> str:
         ) from error
 
 
-def _majors(names: Iterable[str], recipes: Recipes) -> set[int]:
-    """The CUDA major versions that ``names`` imply: those of names that belong to one version alone."""
-    found = set()
-    for name in names:
-        majors = {package.cuda for package in recipes.packages_for(name)}
-        if len(majors) == 1:
-            found |= {major for major in majors if major is not None}
-    return found
-
-
 def _choose(
-    soname: str, packages: Sequence[Package], majors: set[int], pinned: Collection[str]
+    soname: str, packages: Sequence[Package], majors: Collection[int], pinned: Collection[str]
 ) -> Package | None:
     fitting = [p for p in packages if p.cuda is None or not majors or p.cuda in majors]
     preferred = [p for p in fitting if p.name in pinned] or fitting

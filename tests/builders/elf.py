@@ -66,13 +66,17 @@ class Tiny:
 def elf32(machine: int = 3) -> bytes:
     """An ELF32 header with nothing behind it but zeros, as long as an ELF64 one."""
     ident = b"\x7fELF" + bytes([1, 1, 1]) + bytes(9)
-    return (ident + struct.pack("<HHIIIIIHHHHHH", ET_DYN, machine, 1, 0, 52, 0, 0, 52, 32, 0, 40, 0, 0)).ljust(128, b"\0")
+    return (
+        ident + struct.pack("<HHIIIIIHHHHHH", ET_DYN, machine, 1, 0, 52, 0, 0, 52, 32, 0, 40, 0, 0)
+    ).ljust(128, b"\0")
 
 
 def big_endian() -> bytes:
     """The header of an ELF64 file in the other byte order (s390x)."""
     ident = b"\x7fELF" + bytes([2, 2, 1]) + bytes(9)
-    return (ident + struct.pack(">HHIQQQIHHHHHH", ET_DYN, 22, 1, 0, 64, 0, 0, 64, 56, 0, 64, 0, 0)).ljust(128, b"\0")
+    return (ident + struct.pack(">HHIQQQIHHHHHH", ET_DYN, 22, 1, 0, 64, 0, 0, 64, 56, 0, 64, 0, 0)).ljust(
+        128, b"\0"
+    )
 
 
 @dataclass(slots=True)
@@ -170,14 +174,21 @@ class _Writer:
             out += struct.pack("<HHIII", 1, len(versions), self.names.add(file), 16, 0 if last else size)
             for number, version in enumerate(versions):
                 step = 0 if number == len(versions) - 1 else 16
-                out += struct.pack("<IHHII", _sysv_hash(version), 0, number + 2, self.names.add(version), step)
+                out += struct.pack(
+                    "<IHHII", _sysv_hash(version), 0, number + 2, self.names.add(version), step
+                )
         return out
 
     def _part(self, name: str) -> _Part | None:
         return next((part for part in self.parts if part.name == name), None)
 
     def _dynamic(self, tags: list[tuple[int, int]]) -> bytes:
-        places = ((DT_HASH, ".hash"), (DT_SYMTAB, ".dynsym"), (DT_STRTAB, ".dynstr"), (DT_VERNEED, ".gnu.version_r"))
+        places = (
+            (DT_HASH, ".hash"),
+            (DT_SYMTAB, ".dynsym"),
+            (DT_STRTAB, ".dynstr"),
+            (DT_VERNEED, ".gnu.version_r"),
+        )
         for tag, name in places:
             if part := self._part(name):
                 tags.append((tag, part.address))

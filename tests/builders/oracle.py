@@ -141,7 +141,11 @@ def walked(closure: Closure) -> dict[str, str]:
 
 
 def ours(
-    program: str, *, root: Path | str = "/", library_path: Sequence[str] = (), hwcaps: Sequence[str] | None = None
+    program: str,
+    *,
+    root: Path | str = "/",
+    library_path: Sequence[str] = (),
+    hwcaps: Sequence[str] | None = None,
 ) -> Closure:
     """Our closure of ``program`` over DT_NEEDED alone, for this machine's CPU."""
     sysroot = Sysroot.at(root)
@@ -163,7 +167,9 @@ def libtree(program: Path, library_path: Sequence[str] = ()) -> tuple[frozenset[
 def _told(command: Sequence[str], environment: Mapping[str, str]) -> str:
     """A peer's output; nothing when it does not end (lddtree, on objects that need each other)."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=3)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=3
+        )
     except subprocess.TimeoutExpired:
         return ""
     return done.stdout

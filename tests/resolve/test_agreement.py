@@ -25,7 +25,15 @@ from packager.resolve.sysroot import Sysroot
 from packager.resolve.walk import resolve
 
 _PROGRAMS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-_LIBRARIES = ("/usr/local/lib", "/usr/lib/{triplet}", "/lib/{triplet}", "/usr/lib64", "/lib64", "/usr/lib", "/lib")
+_LIBRARIES = (
+    "/usr/local/lib",
+    "/usr/lib/{triplet}",
+    "/lib/{triplet}",
+    "/usr/lib64",
+    "/lib64",
+    "/usr/lib",
+    "/lib",
+)
 
 
 def _files(directories: tuple[str, ...], machine: str) -> Iterator[tuple[str, Elf]]:
@@ -60,9 +68,13 @@ def _difference(path: str, elf: Elf, real: RealLoader) -> tuple[int, str]:
         return 0, f"{path}: the loader fails: {told.stderr.strip()}"
     closure = resolve(path, _loader(elf.interp), NO_RECIPES)
     own = os.path.realpath(real.path)
-    mine = {name: target for name, target in walked(closure).items() if os.path.realpath(target or "/") != own}
+    mine = {
+        name: target for name, target in walked(closure).items() if os.path.realpath(target or "/") != own
+    }
     names = sorted(name for name in mine | theirs if mine.get(name) != theirs.get(name))
-    return len(theirs), "\n".join(f"{path}: {n}: ours {mine.get(n)!r}, the loader {theirs.get(n)!r}" for n in names)
+    return len(theirs), "\n".join(
+        f"{path}: {n}: ours {mine.get(n)!r}, the loader {theirs.get(n)!r}" for n in names
+    )
 
 
 @pytest.mark.parametrize(

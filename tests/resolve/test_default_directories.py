@@ -35,7 +35,8 @@ def _root(root: Path, program: Tiny, files: tuple[tuple[str, Tiny | bytes | str]
         return tiny.with_(machine=real.machine.number)
 
     placed = [
-        (name.replace("/%LIB%", default), native(what) if isinstance(what, Tiny) else what) for name, what in files
+        (name.replace("/%LIB%", default), native(what) if isinstance(what, Tiny) else what)
+        for name, what in files
     ]
     write_tree(root, placed)
     native(program).with_(interp=real.path).write(root / APP[1:])
@@ -137,7 +138,9 @@ SYSTEM = (
 
 @pytest.mark.parametrize("cached", [True, False], ids=["with a cache", "without a cache"])
 @pytest.mark.parametrize(("says", "program", "files", "expected"), SYSTEM, ids=[row[0] for row in SYSTEM])
-def test_the_system_directories_are_searched_as_the_loader_does(says, program, files, expected, cached, tmp_path):
+def test_the_system_directories_are_searched_as_the_loader_does(
+    says, program, files, expected, cached, tmp_path
+):
     real = real_loader()
     if "x86-64-v2" in str(files) and "x86-64-v2" not in real.hwcaps:
         pytest.skip("this machine's CPU is not x86-64-v2")
@@ -168,7 +171,9 @@ def test_a_masked_level_is_not_taken_from_the_cache(tmp_path):
 
 
 def test_a_cache_entry_whose_file_is_gone_gives_way_to_the_default_directory(tmp_path):
-    _root(tmp_path, Tiny(needed=("libx.so",)), (*CONF, ("/opt/two/libx.so", PLAIN), ("/%LIB%/libx.so", PLAIN)))
+    _root(
+        tmp_path, Tiny(needed=("libx.so",)), (*CONF, ("/opt/two/libx.so", PLAIN), ("/%LIB%/libx.so", PLAIN))
+    )
     _ldconfig(tmp_path)
     (tmp_path / "opt/two/libx.so").unlink()
     theirs, mine = _answers(tmp_path)
@@ -184,7 +189,9 @@ def test_the_cache_that_ldconfig_makes_is_read_whole(tmp_path):
     _root(tmp_path, Tiny(), (*CONF, *files))
     _ldconfig(tmp_path)
     cache = tmp_path / "etc/ld.so.cache"
-    told = subprocess.run([require("ldconfig"), "-p", "-C", cache], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [require("ldconfig"), "-p", "-C", cache], capture_output=True, text=True, check=True
+    )
     rows = [line.split(" => ") for line in told.stdout.splitlines() if " => " in line]
     entries = parse_cache(cache.read_bytes())
     assert [e.path for e in entries] == [path for _, path in rows]
@@ -209,7 +216,9 @@ def test_two_hard_links_to_one_file_are_one_object(tmp_path):
     real = real_loader()
     Tiny(machine=real.machine.number).write(tmp_path / "libx.so")
     (tmp_path / "liby.so").hardlink_to(tmp_path / "libx.so")
-    program = Tiny(machine=real.machine.number, interp=real.path, needed=("libx.so", "liby.so"), rpath="$ORIGIN")
+    program = Tiny(
+        machine=real.machine.number, interp=real.path, needed=("libx.so", "liby.so"), rpath="$ORIGIN"
+    )
     program.write(tmp_path / "app")
     theirs = traced(trace([str(tmp_path / "app")]).stdout, real.path)
     assert theirs == walked(ours(str(tmp_path / "app"))) == {"libx.so": str(tmp_path / "libx.so")}
@@ -237,11 +246,18 @@ UNUSABLE = (
     ("text", b"INPUT(libreal.so)\n" * 8, "invalid ELF header", "unusable: not an ELF file"),
     ("empty", b"", "file too short", "unusable: an empty file"),
     ("truncated", Tiny().build()[:40], "file too short", "unusable: truncated"),
-    ("a relocatable object", Tiny(type=build.ET_REL).build(), "only ET_DYN and ET_EXEC", "unusable: a relocatable"),
+    (
+        "a relocatable object",
+        Tiny(type=build.ET_REL).build(),
+        "only ET_DYN and ET_EXEC",
+        "unusable: a relocatable",
+    ),
 )
 
 
-@pytest.mark.parametrize(("what", "content", "loader_says", "told"), UNUSABLE, ids=[row[0] for row in UNUSABLE])
+@pytest.mark.parametrize(
+    ("what", "content", "loader_says", "told"), UNUSABLE, ids=[row[0] for row in UNUSABLE]
+)
 def test_where_the_loader_stops_dpack_says_unusable_and_goes_on(what, content, loader_says, told, tmp_path):
     """The loader ends with an error here. We report the file and go on, so that all that is wrong is seen at once."""
     real = real_loader()
@@ -249,7 +265,9 @@ def test_where_the_loader_stops_dpack_says_unusable_and_goes_on(what, content, l
     if content[:4] == b"\x7fELF" and len(content) > 40:
         content = content[:18] + real.machine.number.to_bytes(2, "little") + content[20:]
     write_tree(tmp_path, [("/a/libx.so", content), ("/b/libx.so", native)])
-    app = native.with_(interp=real.path, needed=("libx.so",), rpath="$ORIGIN/a:$ORIGIN/b").write(tmp_path / "app")
+    app = native.with_(interp=real.path, needed=("libx.so",), rpath="$ORIGIN/a:$ORIGIN/b").write(
+        tmp_path / "app"
+    )
     done = trace([str(app)])
     assert done.returncode != 0 and loader_says in done.stderr
     found = ours(str(app)).objects[1]
@@ -266,7 +284,11 @@ def test_a_candidate_that_may_not_be_read_is_passed_over(monkeypatch):
         native = Tiny(machine=real.machine.number)
         write_tree(root, [("/a/libx.so", native), ("/b/libx.so", native)])
         (root / "a/libx.so").chmod(0)
-        app = str(native.with_(interp=real.path, needed=("libx.so",), rpath="$ORIGIN/a:$ORIGIN/b").write(root / "app"))
+        app = str(
+            native.with_(interp=real.path, needed=("libx.so",), rpath="$ORIGIN/a:$ORIGIN/b").write(
+                root / "app"
+            )
+        )
         uid = os.geteuid()
         if uid == 0:
             os.seteuid(65534)
@@ -291,7 +313,9 @@ def test_a_relative_or_empty_entry_is_left_out(rpath, tmp_path, monkeypatch):
     closure = ours(str(app))
     assert walked(closure) == {"libx.so": ""}
     left_out = [a for a in closure.misses[0].attempts if a.outcome.startswith("left out")]
-    assert [a.how for a in left_out] == [How.RPATH] * len([e for e in rpath.split(":") if rpath and e[:1] != "$"])
+    assert [a.how for a in left_out] == [How.RPATH] * len(
+        [e for e in rpath.split(":") if rpath and e[:1] != "$"]
+    )
 
 
 def test_the_default_directories_are_read_from_the_loader_itself():
@@ -303,7 +327,9 @@ def test_the_default_directories_are_read_from_the_loader_itself():
 
 
 def test_a_root_without_a_loader_has_the_directories_of_its_layout(tmp_path):
-    program = replace(read_elf(Tiny(machine=build.AARCH64).write(tmp_path / "bin/app")), interp="/lib/ld-linux.so")
+    program = replace(
+        read_elf(Tiny(machine=build.AARCH64).write(tmp_path / "bin/app")), interp="/lib/ld-linux.so"
+    )
     plain = Loader.of(program, Sysroot.at(tmp_path))
     assert (plain.defaults, plain.lib) == (("/lib64", "/usr/lib64", "/lib", "/usr/lib"), "lib64")
     (tmp_path / "usr/lib/aarch64-linux-gnu").mkdir(parents=True)

@@ -40,7 +40,11 @@ WHOLE = Tiny(
 )
 
 FACTS = (
-    ("a shared object", Tiny(soname="libx.so"), {"soname": "libx.so", "interp": None, "type": 3, "dynamic": True}),
+    (
+        "a shared object",
+        Tiny(soname="libx.so"),
+        {"soname": "libx.so", "interp": None, "type": 3, "dynamic": True},
+    ),
     ("needed, in its order", Tiny(needed=("b", "a", "b")), {"needed": ("b", "a", "b")}),
     ("rpath", Tiny(rpath="/a:/b"), {"rpath": "/a:/b", "runpath": None}),
     ("rpath beside runpath", Tiny(rpath="/a", runpath="/b"), {"rpath": None, "runpath": "/b"}),
@@ -68,7 +72,13 @@ def test_the_facts_of_a_built_file(what, tiny, facts, sections, tmp_path):
 
 @pytest.mark.parametrize(
     ("number", "name", "known"),
-    [(62, "x86_64", True), (183, "aarch64", True), (21, "ppc64le", True), (243, "riscv64", True), (9999, "machine-9999", False)],
+    [
+        (62, "x86_64", True),
+        (183, "aarch64", True),
+        (21, "ppc64le", True),
+        (243, "riscv64", True),
+        (9999, "machine-9999", False),
+    ],
 )
 def test_the_machine_of_a_built_file(number, name, known, tmp_path):
     machine = read_elf(Tiny(machine=number).write(tmp_path / "x")).machine
@@ -107,7 +117,9 @@ def test_names_of_libraries_among_the_strings(what, strings, names, sections, tm
 @pytest.mark.parametrize("before", [*range((1 << 20) - 530, (1 << 20) + 20, 11), 3 << 20])
 def test_a_name_is_found_wherever_it_lies_in_the_pieces(before, tmp_path):
     """The section is read in pieces of 1 MiB; a name that two of them share must be found whole."""
-    with ElfFile(Tiny(rodata=("x" * before, "libacross.so.1", "y"), sections=True).write(tmp_path / "x")) as file:
+    with ElfFile(
+        Tiny(rodata=("x" * before, "libacross.so.1", "y"), sections=True).write(tmp_path / "x")
+    ) as file:
         assert library_names(file) == ("libacross.so.1",)
 
 
@@ -191,7 +203,12 @@ def test_a_file_that_cannot_be_read_leaves_no_descriptor_open(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "static", "interp"),
-    [((), False, True), (("-static",), True, False), (("-static-pie",), True, False), (("-no-pie",), False, True)],
+    [
+        ((), False, True),
+        (("-static",), True, False),
+        (("-static-pie",), True, False),
+        (("-no-pie",), False, True),
+    ],
     ids=["pie", "static", "static-pie", "no-pie"],
 )
 def test_what_the_compiler_builds(options, static, interp, tmp_path):
@@ -234,7 +251,9 @@ def test_pyelftools_reads_the_same_facts_and_symbols():
             assert elf.flags_1 == next((t.entry.d_val for t in tags if t.entry.d_tag == "DT_FLAGS_1"), 0)
             needs = [s for s in theirs.iter_sections() if isinstance(s, GNUVerNeedSection)]
             assert elf.versions == tuple(
-                VersionNeed(need.name, tuple(a.name for a in rows)) for s in needs for need, rows in s.iter_versions()
+                VersionNeed(need.name, tuple(a.name for a in rows))
+                for s in needs
+                for need, rows in s.iter_versions()
             )
             _same_symbols(path, theirs)
             checked += 1
@@ -250,10 +269,14 @@ def _same_symbols(path: Path, theirs: ELFFile) -> None:
     assert mine == rows, path
 
 
-@pytest.mark.parametrize("options", [(), ("-no-pie",), ("-Wl,--hash-style=sysv",), ("-no-pie", "-Wl,-z,nosectionheader")])
+@pytest.mark.parametrize(
+    "options", [(), ("-no-pie",), ("-Wl,--hash-style=sysv",), ("-no-pie", "-Wl,-z,nosectionheader")]
+)
 def test_the_imports_of_a_program_that_exports_nothing(options, tmp_path):
     """Its DT_GNU_HASH is empty, and tells nothing of how many symbols there are."""
-    (tmp_path / "x.c").write_text("#include <dlfcn.h>\nint main(void) { return !dlopen(\"libq.so.1\", RTLD_NOW); }\n")
+    (tmp_path / "x.c").write_text(
+        '#include <dlfcn.h>\nint main(void) { return !dlopen("libq.so.1", RTLD_NOW); }\n'
+    )
     command = [require("gcc"), *options, "x.c", "-o", "x"]
     if subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode:
         pytest.skip(f"this linker does not know {options}")
@@ -262,7 +285,9 @@ def test_the_imports_of_a_program_that_exports_nothing(options, tmp_path):
 
 def test_readelf_reads_the_same_dynamic_section():
     files = [*_system_files(50)]
-    told = subprocess.run([require("readelf"), "-dW", *files], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [require("readelf"), "-dW", *files], capture_output=True, text=True, check=True
+    ).stdout
     parts = re.split(r"^File: (.*)$", told, flags=re.MULTILINE)[1:]
     assert len(parts) == 2 * len(files)
     for path, text in zip(parts[::2], parts[1::2], strict=True):

@@ -45,7 +45,9 @@ def program(*needed: str, rpath: str | None = None, runpath: str | None = None, 
     return Tiny(needed=needed, rpath=rpath, runpath=runpath, flags_1=flags_1)
 
 
-def library(*needed: str, rpath: str | None = None, runpath: str | None = None, soname: str | None = None) -> Tiny:
+def library(
+    *needed: str, rpath: str | None = None, runpath: str | None = None, soname: str | None = None
+) -> Tiny:
     return Tiny(needed=needed, rpath=rpath, runpath=runpath, soname=soname)
 
 
@@ -78,7 +80,11 @@ RULES = (
     Rule(
         "the nearer DT_RPATH comes first in the chain",
         program("libx.so", rpath="@/a"),
-        (("/a/libx.so", library("liby.so", rpath="@/b")), ("/a/liby.so", library()), ("/b/liby.so", library())),
+        (
+            ("/a/libx.so", library("liby.so", rpath="@/b")),
+            ("/a/liby.so", library()),
+            ("/b/liby.so", library()),
+        ),
         {"libx.so": "@/a/libx.so", "liby.so": "@/b/liby.so"},
     ),
     Rule(
@@ -190,7 +196,12 @@ RULES = (
     Rule(
         ".. after a linked directory goes up from where the link leads",
         program("libx.so", rpath="@/link/../up"),
-        (("/link", "real/sub"), ("/real/sub/x", b""), ("/real/up/libx.so", library()), ("/up/libx.so", library())),
+        (
+            ("/link", "real/sub"),
+            ("/real/sub/x", b""),
+            ("/real/up/libx.so", library()),
+            ("/up/libx.so", library()),
+        ),
         {"libx.so": "@/link/../up/libx.so"},
         LIBTREE,
     ),

@@ -1,0 +1,50 @@
+"""From missing sonames to requirements, by the shipped recipes."""
+
+import pytest
+
+from packager import recipes as recipe_files
+from packager.errors import DpackError
+from packager.source.needs import requirements
+
+RECIPES = recipe_files.load()
+
+
+@pytest.mark.parametrize(
+    ("missing", "present", "pins", "have", "expected"),
+    [
+        (["libcublas.so.12"], [], [], [], ("nvidia-cublas-cu12",)),
+        (["libcublas.so.13"], [], [], [], ("nvidia-cublas",)),
+        (["libcudnn.so.9", "libcublas.so.12"], [], [], [], ("nvidia-cublas-cu12", "nvidia-cudnn-cu12>=9,<10")),
+        (["libcudnn.so.9"], ["libcudart.so.13"], [], [], ("nvidia-cudnn-cu13>=9,<10",)),
+        (["libcudnn.so.9"], [], ["nvidia_cudnn_cu12==9.10.2.21"], [], ("nvidia_cudnn_cu12==9.10.2.21",)),
+        (["libcublas.so.12", "libcublasLt.so.12"], [], [], ["nvidia-cublas-cu12"], ()),
+        (["libnvrtc.so.12", "libnvrtc.so.13"], ["libcublas.so.12"], [], [], ("nvidia-cuda-nvrtc-cu12",)),
+        (["libacme.so.1"], [], [], [], ()),
+    ],
+    ids=[
+        "the soname tells the version of CUDA",
+        "CUDA 13 has no suffix",
+        "another missing library tells it",
+        "one that is there tells it",
+        "a pin tells it, and is passed on as it stands",
+        "what was fetched is not asked for again",
+        "of two versions the one in use",
+        "what no recipe knows is not on the index",
+    ],
+)
+def test_requirements(missing, present, pins, have, expected):
+    found = requirements(missing, present, RECIPES, pins, have)
+    assert tuple(r.replace(" ", "") for r in found) == expected
+
+
+def test_when_nothing_tells_the_version_of_cuda():
+    with pytest.raises(DpackError, match=r"cannot choose a package for libcudnn\.so\.9") as caught:
+        requirements(["libcudnn.so.9"], [], RECIPES)
+    assert "CUDA 11, 12, 13" in caught.value.why
+    assert "--require nvidia-cudnn-cu13" in caught.value.next
+
+
+def test_a_pin_that_is_no_requirement():
+    with pytest.raises(DpackError, match="cannot read the requirement 'nvidia cudnn'") as caught:
+        requirements(["libcudnn.so.9"], [], RECIPES, ["nvidia cudnn"])
+    assert caught.value.exit == 2

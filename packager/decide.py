@@ -48,6 +48,7 @@ def _decide(closure: Closure, recipes: Recipes, choice: Choice) -> Plan:
         decisions=decisions + unseen,
         misses=tuple(planner.misses(Need.REQUIRED)),
         absent=tuple(planner.misses(Need.RECOMMENDED)),
+        on_index=frozenset(m.name for m in closure.misses if recipes.packages_for(m.name)),
         conflicts=(
             *planner.import_conflicts(decisions),
             *_mixed_versions(decisions),

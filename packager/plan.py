@@ -116,7 +116,8 @@ class Saving:
 class Plan:
     """Every decision, the program's first, and what stands in the way.
 
-    ``misses`` are needed and not there; ``absent`` are recommended and not there. ``mentions`` are names that
+    ``misses`` are needed and not there; ``absent`` are recommended and not there; ``on_index`` are the names of
+    them that the package index has. ``mentions`` are names that
     kept objects hold as strings and no recipe knows: possible misses. ``warnings`` and ``notes`` are sentences.
     """
 
@@ -124,6 +125,7 @@ class Plan:
     decisions: tuple[Decision, ...]
     misses: tuple[Miss, ...] = ()
     absent: tuple[Miss, ...] = ()
+    on_index: frozenset[str] = frozenset()
     conflicts: tuple[Conflict, ...] = ()
     mentions: tuple[Mention, ...] = ()
     warnings: tuple[str, ...] = ()

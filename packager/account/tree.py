@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from packager.account.words import base
 from packager.recipes import Recipes
 from packager.resolve.closure import Closure, Edge, Kind, Object, Source
 
@@ -21,7 +22,7 @@ def tree_text(closure: Closure, recipes: Recipes) -> str:
     unknown = [m for m in closure.mentions if not m.rule]
     if unknown:
         lines += ["", "possible misses (names that an object holds as strings, and no recipe knows):"]
-        lines += [f"  {m.name}  in {_base(m.source)}" for m in unknown]
+        lines += [f"  {m.name}  in {base(m.source)}" for m in unknown]
     return "\n".join(lines)
 
 
@@ -51,7 +52,7 @@ def _line(edge: Edge, target: Object | None, shown: set[str], *, of_host: bool) 
         return f"{edge.name}  {where}  [{why}]"
     if target.path in shown:
         return f"{edge.name}  [{why}; see above]"
-    how = f"{target.how} of {_base(target.of)}" if target.of else str(target.how)
+    how = f"{target.how} of {base(target.of)}" if target.of else str(target.how)
     return f"{edge.name}  {target.path}  [{how}; {why}]"
 
 
@@ -62,10 +63,6 @@ def _evidence(edge: Edge) -> str:
         if source is Source.RECIPE
         else f"{source} {edge.evidence.rule}".rstrip()
     )
-
-
-def _base(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def tree_json(closure: Closure) -> dict[str, object]:

@@ -130,7 +130,7 @@ def print_json(value: object) -> None:
 
 def fail_unless_complete(analysis: Analysis) -> None:
     """Raise the DpackError that names every conflict and every miss of the plan; nothing for a complete one."""
-    from packager.account.report import incomplete
+    from packager.account.missing import incomplete
 
     error = incomplete(analysis.plan, fetching=analysis.request.supply is not None)
     if error is not None:

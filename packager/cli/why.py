@@ -22,6 +22,6 @@ def why(program: Path, name: str, **options: Any) -> None:
     \b
       dpack why ./mnist libcudnn_adv.so.9 --model cnn
     """
-    from packager.account.report import why_text
+    from packager.account.why import why_text
 
     click.echo(why_text(analysis_of(program, **options), name))

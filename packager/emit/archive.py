@@ -6,7 +6,7 @@ import hashlib
 import os
 import tarfile
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +19,9 @@ from packager.emit.pipeline import Pipeline, opened, write_all
 
 Last = Callable[[tuple[Entry, ...]], Item]
 """Makes the last item, the manifest, from the entries of all the others."""
+
+_STRIDE = 64 << 20
+"""Bytes after which the disk is asked to begin, so that little is left to wait for at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +62,7 @@ def write_archive(
             stream.close()
         finally:
             stream.abandon()
-        os.fsync(file.fileno())
+        hashed.sync()
         return Archive(hashed.size, hashed.sha256, entries)
 
 
@@ -128,13 +131,16 @@ class _Members:
 
 
 class _Hashed:
-    """A file that is hashed, on a thread of its own, while it is written."""
+    """A file that is hashed, and sent on to the disk, on threads of its own while it is written."""
 
     def __init__(self, descriptor: int) -> None:
         self.size = 0
         self._descriptor = descriptor
         self._digest = hashlib.sha256()
         self._hashing = ThreadPoolExecutor(1, "dpack-hash-archive")
+        self._syncing = ThreadPoolExecutor(1, "dpack-sync")
+        self._synced = 0
+        self._sync: Future[None] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -142,7 +148,8 @@ class _Hashed:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._hashing.shutdown(wait=True, cancel_futures=True)
+        for pool in (self._hashing, self._syncing):
+            pool.shutdown(wait=True, cancel_futures=True)
 
     @property
     def sha256(self) -> str:
@@ -153,4 +160,18 @@ class _Hashed:
         write_all(self._descriptor, memoryview(part))
         hashed.result()
         self.size += len(part)
+        if self.size - self._synced >= _STRIDE and (self._sync is None or self._sync.done()):
+            self._wait()
+            self._synced = self.size
+            self._sync = self._syncing.submit(os.fdatasync, self._descriptor)
         return len(part)
+
+    def sync(self) -> None:
+        """Wait until the disk has everything."""
+        self._wait()
+        os.fsync(self._descriptor)
+
+    def _wait(self) -> None:
+        """The kernel tells an error of the disk to one fsync only, so none may go unasked."""
+        if self._sync is not None:
+            self._sync.result()

@@ -93,8 +93,9 @@ def conf_directories(sysroot: Sysroot, path: str = "/etc/ld.so.conf") -> tuple[s
 
 def _conf(sysroot: Sysroot, path: str, seen: set[str]) -> Iterator[str]:
     """As above, with repetitions. A file that is read again has nothing new to add, so each is read once."""
-    content = None if path in seen else sysroot.read(path)
-    seen.add(path)
+    real = sysroot.real(path) or path
+    content = None if real in seen else sysroot.read(real)
+    seen.add(real)
     for raw in (content or b"").decode("utf-8", "surrogateescape").splitlines():
         line = raw.partition("#")[0].strip()
         word, *rest = line.split() or [""]

@@ -25,7 +25,7 @@ from enum import StrEnum
 
 from packager.errors import DpackError
 from packager.resolve.cache import CacheEntry, conf_directories, parse_cache
-from packager.resolve.elf import Elf, OtherMachineError, read_elf
+from packager.resolve.elf import DF_1_PIE, ET_EXEC, Elf, OtherMachineError, read_elf
 from packager.resolve.machine import Machine
 from packager.resolve.sysroot import Sysroot
 
@@ -54,6 +54,11 @@ class Attempt:
     path: str
     outcome: str
     of: str = ""
+
+    @property
+    def found_something(self) -> bool:
+        """True where a file was there and was not taken."""
+        return self.outcome not in {_ABSENT, _RELATIVE}
 
     def __str__(self) -> str:
         origin = f" of {self.of}" if self.of else ""
@@ -132,7 +137,7 @@ class Loader:
         for how, path, of in self._candidates(name, chain):
             taken = self._try(path)
             if isinstance(taken, Elf):
-                odd = tuple(a for a in attempts if a.outcome not in {_ABSENT, _RELATIVE})
+                odd = tuple(a for a in attempts if a.found_something)
                 return Found(path, taken, how, of, odd)
             attempts.append(Attempt(how, path, taken, of))
         return NotFound(tuple(dict.fromkeys(attempts)))
@@ -171,7 +176,7 @@ class Loader:
             return f"unusable: {error.why}"
         if elf.machine != self.machine:
             return f"passed over: made for {elf.machine.name}, the program is for {self.machine.name}"
-        return elf
+        return _not_loadable(elf) or elf
 
     def _listing(self, directory: str) -> frozenset[str]:
         """Names in ``directory``: one read of it is cheaper than asking for forty names one by one."""
@@ -181,8 +186,9 @@ class Loader:
 
     def _candidates(self, name: str, chain: Sequence[Asker]) -> Iterator[tuple[How, str, str]]:
         asker = chain[0]
+        name = self.expand(name, asker.origin)
         if "/" in name:
-            yield How.PATH, self._absolute(self.expand(name, asker.origin)), ""
+            yield How.PATH, self._absolute(name), ""
             return
         if asker.elf.runpath is None:
             for link in chain:
@@ -233,6 +239,13 @@ _ABSENT = "no such file"
 _RELATIVE = "left out: depends on the directory in which the program is started"
 _TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")
 _SYSTEM_DIRECTORIES = re.compile(rb"(?:/[\w./+-]*lib[\w./+-]*/\0){2,8}")
+
+
+def _not_loadable(elf: Elf) -> str:
+    """Why ld.so refuses to load ``elf`` as a library (_dl_map_object_from_fd), empty where it does not."""
+    if elf.type == ET_EXEC or elf.flags_1 & DF_1_PIE:
+        return "unusable: a program, not a shared object"
+    return "" if elf.dynamic else "unusable: no dynamic section"
 
 
 def _directory(path: str) -> str:

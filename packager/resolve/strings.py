@@ -13,7 +13,7 @@ from packager.resolve.elf import PT_LOAD, ElfError, ElfFile
 
 _PIECE = 1 << 20
 _LONGEST = 256
-_NAME = re.compile(rb"(?:/?(?:[\w.+-]+/)+)?[\w+-][\w.+%-]*\.so(?:\.[\w.%]+)?")
+_NAME = re.compile(rb"(?:/?(?:[\w.+-]+/)+)?[\w+-][\w.+-]*\.so(?:\.[\w.%]+)?")
 _READ_ONLY = {b".rodata", b".lrodata"}
 _WRITABLE, _EXECUTABLE = 2, 1
 

@@ -18,8 +18,8 @@ def requirements(
     """Requirement strings for the distributions that hold ``missing`` (sonames), sorted.
 
     The CUDA major version is the one that the names which are ``present`` imply, or else the missing ones:
-    libcublas.so.12 belongs to CUDA 12 alone, libcudnn.so.9 to any. ``pins`` replace the plain name of the distributions that
-    they are about; ``have`` are distributions that were fetched already, and are not asked for again.
+    libcublas.so.12 belongs to CUDA 12 alone, libcudnn.so.9 to any. ``pins`` replace the plain name of the
+    distributions that they are about; ``have`` were fetched already, and are not asked for again.
 
     Raises DpackError where a library comes in builds for several CUDA versions and nothing tells which.
     """

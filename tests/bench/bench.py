@@ -203,7 +203,7 @@ def heading(runs: int) -> list[str]:
     load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     machine = f"{platform.machine()}, {os.cpu_count()} processors (load {load} at the end)"
     system = f"Linux {platform.release()}, Python {platform.python_version()}"
-    how = f"Medians of {runs} runs, taken in turn, with a warm page cache."
+    how = f"Medians; runs: {runs} of each, taken in turn, with a warm page cache."
     memory = "Memory is the highest peak, of a pipeline the sum; what Python itself holds hides less."
     return ["# Benchmark", "", f"{time.strftime('%Y-%m-%d')}, {machine}, {system}. {how} {memory}", ""]
 
@@ -239,7 +239,10 @@ def main() -> int:
     except (FailedError, FileNotFoundError, subprocess.CalledProcessError) as error:
         sys.stderr.write(f"bench: {error}\n")
         return 1
-    sizes = [f"{path.name}: {path.stat().st_size / 1e6:.1f} MB" for path in sorted(WORK.glob("*.tar.zst"))]
+    archives = sorted(WORK.glob("*.tar.zst"))
+    sizes = [f"{path.name}: {path.stat().st_size / 1e6:.1f} MB" for path in archives]
+    for path in archives:
+        path.unlink()
     text = "\n".join(
         [*heading(options.runs), *as_markdown(table), "", "Written: " + ", ".join(sizes) + ".", *notes, ""]
     )

@@ -17,7 +17,7 @@ PT_LOAD, PT_DYNAMIC, PT_INTERP, PT_NOTE, PT_PHDR, PT_GNU_STACK = 1, 2, 3, 4, 6, 
 DT_NULL, DT_NEEDED, DT_HASH, DT_STRTAB, DT_SYMTAB, DT_STRSZ, DT_SYMENT = 0, 1, 4, 5, 6, 10, 11
 DT_SONAME, DT_RPATH, DT_RUNPATH = 14, 15, 29
 DT_FLAGS_1, DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFFFB, 0x6FFFFFFE, 0x6FFFFFFF
-DF_1_NODEFLIB = 0x800
+DF_1_NODEFLIB, DF_1_PIE = 0x800, 0x08000000
 
 _PAGE = 0x1000
 _R, _RW = 4, 6
@@ -205,15 +205,15 @@ class _Writer:
         count = self._program_header_count()
         rows = []
         if (interp := self._part(".interp")) is not None:
-            rows.append(_segment(PT_PHDR, _R, 64, 64, 56 * count, 8))
-            rows.append(_segment(PT_INTERP, _R, interp.offset, interp.address, len(interp.content), 1))
-        rows.append(_segment(PT_LOAD, _R, 0, 0, text_end, _PAGE))
+            rows.append(_segment(PT_PHDR, _R, (64, 64, 56 * count), 8))
+            rows.append(_segment(PT_INTERP, _R, (interp.offset, interp.address, len(interp.content)), 1))
+        rows.append(_segment(PT_LOAD, _R, (0, 0, text_end), _PAGE))
         if (dynamic := self._part(".dynamic")) is not None:
             place = dynamic.offset, dynamic.address, len(dynamic.content)
-            rows += [_segment(PT_LOAD, _RW, *place, _PAGE), _segment(PT_DYNAMIC, _RW, *place, 8)]
+            rows += [_segment(PT_LOAD, _RW, place, _PAGE), _segment(PT_DYNAMIC, _RW, place, 8)]
         if (notes := self._part(".note.dlopen")) is not None:
-            rows.append(_segment(PT_NOTE, _R, notes.offset, notes.address, len(notes.content), 4))
-        rows.append(_segment(PT_GNU_STACK, _RW, 0, 0, 0, 16))
+            rows.append(_segment(PT_NOTE, _R, (notes.offset, notes.address, len(notes.content)), 4))
+        rows.append(_segment(PT_GNU_STACK, _RW, (0, 0, 0), 16))
         return b"".join(rows)
 
     def _header(self, table: int = 0, count: int = 0) -> bytes:
@@ -257,7 +257,8 @@ def note(owner: str, kind: int, description: bytes) -> bytes:
     )
 
 
-def _segment(kind: int, flags: int, offset: int, address: int, size: int, align: int) -> bytes:
+def _segment(kind: int, flags: int, place: tuple[int, int, int], align: int) -> bytes:
+    offset, address, size = place
     return struct.pack("<IIQQQQQQ", kind, flags, offset, address, address, size, size, align)
 
 

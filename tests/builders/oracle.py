@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -25,6 +26,7 @@ from packager.resolve.sysroot import Sysroot
 from packager.resolve.walk import resolve
 
 NO_RECIPES = Recipes((), (), (), (), ())
+_GLIBC = re.compile(r"/ld(?:-linux|64)")
 _CLONE_NEWUSER = 0x10000000
 _FOUND = re.compile(r"^\t(?P<name>.+?) => (?P<path>.+?)(?: \(0x[0-9a-f]+\))?$")
 _SAME = re.compile(r"^\t(?P<path>/.+?) \(0x[0-9a-f]+\)$")
@@ -48,7 +50,7 @@ def require(tool: str) -> str:
     return found
 
 
-def missing(why: str) -> None:
+def missing(why: str) -> NoReturn:
     """Skip the test, or fail where DPACK_REQUIRE_PEERS says that every comparison must run."""
     if os.environ.get("DPACK_REQUIRE_PEERS") == "1":
         pytest.fail(why)
@@ -60,7 +62,7 @@ def real_loader() -> RealLoader:
     """The loader that started a shell of this machine; the test is skipped where it is not glibc's."""
     interp = read_elf("/bin/sh").interp
     machine = machine_named(platform.machine())
-    if interp is None or machine is None or "ld-linux" not in interp and "ld64" not in interp:
+    if interp is None or machine is None or not _GLIBC.search(interp):
         missing("no dynamic loader of glibc on this machine")
     told = subprocess.run([interp, "--list-diagnostics"], capture_output=True, text=True, check=True).stdout
     values = dict(re.findall(r'^(\w+)="?([^"\n]*)"?$', told, re.MULTILINE))
@@ -104,11 +106,10 @@ def trace(
             errors="surrogateescape",
             check=False,
             cwd=cwd,
-            preexec_fn=None if root is None else in_root(root),  # noqa: PLW1509 - no threads here
+            preexec_fn=None if root is None else in_root(root),
         )
     except (PermissionError, subprocess.SubprocessError) as error:
         missing(f"cannot change the root directory ({error})")
-        raise
 
 
 def traced(output: str, loader: str) -> dict[str, str]:

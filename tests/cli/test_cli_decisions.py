@@ -115,6 +115,12 @@ def test_a_glob_that_matches_nothing_is_a_warning(form, option, dpack, cnn, cuda
     assert f"{option} libzebra* matches nothing" in result.out + result.err
 
 
+def test_a_pin_that_is_not_used_is_a_warning(dpack, cnn, cuda):
+    """The user asked for a version; what is found on this machine may be another one."""
+    result = dpack("plan", cnn, "-L", cuda, "--require", "nvidia-cuda-runtime-cu12==12.9.79").done()
+    assert "nvidia-cuda-runtime-cu12" in result.out + result.err
+
+
 def test_an_include_that_cannot_be_found_is_a_miss(dpack, cnn, cuda):
     dpack("plan", cnn, "-L", cuda, "--include", "libplugin.so.1").refused(1, "libplugin.so.1", str(cuda))
 

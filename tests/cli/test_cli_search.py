@@ -150,3 +150,14 @@ def test_a_directory_of_links_is_one_place(dpack, cnn, cuda):
     libraries = list((dpack.cwd / "out/lib").iterdir())
     assert {path.name for path in libraries} == fake_cuda.KEPT_FOR_CNN
     assert not any(path.is_symlink() for path in libraries)
+
+
+def test_links_in_a_library_path_beside_a_sysroot_are_followed_on_this_machine(dpack, sysroot, cuda):
+    """As `dpack fetch --sdk DIR` lays libraries out: DIR/lib links to the cache, which is in no sysroot."""
+    for library in (sysroot / "usr/lib/x86_64-linux-gnu").glob("libcu*"):
+        library.unlink()
+    directory = dpack.cwd / "sdk/lib"
+    directory.mkdir(parents=True)
+    for library in cuda.iterdir():
+        (directory / library.name).symlink_to(library)
+    dpack("plan", "sysroot/srv/mnist", "-R", "sysroot", "-L", "sdk/lib", "--model", "cnn").done()

@@ -13,7 +13,7 @@ from observe import Run
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one variant of the bundle ended: exit code, whether it printed what the original did, last words."""
+    """How one variant ended: exit code, whether it did well and printed what the original did, last words."""
 
     what: str
     code: int
@@ -23,12 +23,8 @@ class Outcome:
     @classmethod
     def of(cls, what: str, run: Run, original: Run) -> Outcome:
         """The outcome of ``run``, whose results should be those of ``original``."""
-        return cls(what, run.code, run.results == original.results, run.words if run.code else "")
-
-    @property
-    def good(self) -> bool:
-        """True where it ended well and printed what the original printed."""
-        return self.code == 0 and self.equal
+        equal = run.code == 0 and run.results == original.results
+        return cls(what, run.code, equal, run.words if run.code else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +60,7 @@ class Subject:
 
     def problems(self) -> Iterator[str]:
         """A sentence for each thing that is not as promised."""
-        if not self.original.good:
+        if not self.original.equal:
             yield f"{self.program}: the original itself fails: {self.original.words}"
         for outcome in (self.bundle, *self.without_originals):
             if outcome.code:
@@ -115,7 +111,7 @@ class Evidence:
         lines = [
             f"# {device.name}, compute capability {device.capability}",
             "",
-            f"{self.date}; driver {device.driver} (CUDA {device.cuda}), Linux {self.kernel}, glibc {self.glibc}.",
+            f"{self.date}; driver {device.driver} (CUDA {device.cuda}), Linux {self.kernel}, {self.glibc}.",
             f"Environment of every run: {_listed([f'{k}={v}' for k, v in self.environment.items()]) or 'empty'}.",
             "",
             *(f"PROBLEM: {problem}" for problem in self.problems),
@@ -132,7 +128,7 @@ def _about(subject: Subject) -> Iterator[str]:
     yield ""
     dropped = [f"{name} ({size / 1e6:.1f} MB)" for name, size in subject.dropped.items()]
     yield f"- bundle: {subject.bundle_bytes / 1e6:.1f} MB; left out: {_listed(dropped) or 'nothing'}"
-    yield f"- results of original and bundle: {'equal' if subject.bundle.good else 'NOT EQUAL'}"
+    yield f"- results of original and bundle: {'equal' if subject.bundle.equal else 'NOT EQUAL'}"
     yield f"- mapped from the bundle: {_listed(subject.mapped)}"
     yield f"- in the bundle and never mapped: {_listed(subject.never_mapped) or 'nothing'}"
     yield f"- mapped from elsewhere: {_listed(subject.outside) or 'nothing but what the host provides'}"

@@ -15,6 +15,7 @@ from pathlib import Path
 _INTERVAL = 0.01
 _SPEED = re.compile(r"^(training|classification) +(\d+) samples/s", re.MULTILINE)
 _PLATFORM = re.compile(r"^(device|CUDA|cuDNN|cuBLAS) {2,}(\S.*)$", re.MULTILINE)
+_SHARED_OBJECT = re.compile(r"\.so(\.[0-9]|$)")
 _LINK_MAP = re.compile(r"file=(\S+) \[\d+\];\s+generating link map")
 _HIDE = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 125; shift; done; shift; exec env -i "$@"'
 
@@ -93,13 +94,13 @@ def objects_in_maps(maps: str) -> set[str]:
     """The paths of shared objects in the text of /proc/PID/maps (proc_pid_maps(5))."""
     rows = (line.split(maxsplit=5) for line in maps.splitlines())
     paths = {row[5].removesuffix(" (deleted)") for row in rows if len(row) == 6}
-    return {path for path in paths if path.startswith("/") and ".so" in path.rpartition("/")[2]}
+    return {path for path in paths if path.startswith("/") and _SHARED_OBJECT.search(path.rpartition("/")[2])}
 
 
 def _mapped(pid: int, program: Path) -> set[str]:
     """What the process maps now, once it is the program and no longer what starts it."""
     try:
-        if os.readlink(f"/proc/{pid}/exe") != str(program.resolve()):
+        if Path(f"/proc/{pid}/exe").readlink() != program.resolve():
             return set()
         return objects_in_maps(Path(f"/proc/{pid}/maps").read_text(encoding="utf-8"))
     except OSError:

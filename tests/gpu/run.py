@@ -108,14 +108,19 @@ def bundle(program: Path, model: str, libraries: Path, output: Path) -> dict[str
     dpack = [sys.executable, "-c", "from packager.cli import main; main()"]
     request = ["bundle", str(program), "--model", model, f"--library-path={libraries}"]
     options = ["--format", "dir", "--force", "--json", "--output", str(output)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(REPOSITORY), *sys.path]))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *_python_path()])}
     answer = subprocess.run([*dpack, *request, *options], env=environment, stdout=subprocess.PIPE, check=True)
     manifest: dict[str, Any] = json.loads(answer.stdout)
     return manifest
 
 
+def _python_path() -> list[str]:
+    return list(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+
+
 def examine(program: Path, model: str, bench: Bench) -> Subject:
     """Everything that is to be seen of one program and its bundle."""
+    bench.work.mkdir(parents=True, exist_ok=True)
     output = bench.work / f"{program.name}-{model}"
     manifest = bundle(program, model, bench.libraries, output)
     members = {Path(file["path"]).name for file in manifest["files"] if file["kind"] == "library"}

@@ -12,7 +12,7 @@ import run
 pytestmark = pytest.mark.real
 
 
-def test_bundles_do_on_a_gpu_what_their_originals_do(tmp_path: Path):
+def test_bundles_do_on_a_gpu_what_their_originals_do(tmp_path: Path) -> None:
     found = device.find()
     if isinstance(found, str):
         # Not conftest's `absent`: no GPU is something that even the machine with every peer lacks.

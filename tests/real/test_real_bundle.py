@@ -30,8 +30,7 @@ def test_the_manifest_accounts_for_every_file_of_the_archive(unpacked):
     sums = sha256sum(unpacked.directory)
     assert sums.keys() == rows.keys() | {"dpack.json"}
     for path, row in rows.items():
-        shipped = row["shipped"] if "shipped" in row else row["bytes"]["shipped"]
-        assert (unpacked.directory / path).stat().st_size == shipped, path
+        assert (unpacked.directory / path).stat().st_size == row["bytes"], path
         assert sums[path] == row["sha256"], path
 
 

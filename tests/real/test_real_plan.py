@@ -9,6 +9,8 @@ neither a CNN nor an RNN keeps it. Sizes are those of the wheels' files, 2026-11
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,7 +154,8 @@ def test_a_directory_as_debian_lays_it_out_gives_the_same_plan(case):
     }
 
 
-def _debian(case):
+def _debian(case: Any) -> Path:
+    """Such a directory, its real files hard links to the cache (symbolic ones where that is another file system)."""
     directory = case.directory / "debian"
     if not directory.exists():
         directory.mkdir()
@@ -160,7 +163,10 @@ def _debian(case):
             if "alt" in name or "nvblas" in name:
                 continue
             full = directory / f"{name}.{'.'.join(map(str, case.version('cudnn')[1:3]))}"
-            full.symlink_to(path)
+            try:
+                full.hardlink_to(path)
+            except OSError:
+                full.symlink_to(path)
             (directory / name).symlink_to(full.name)
             (directory / f"{name.partition('.so')[0]}.so").symlink_to(name)
     return directory

@@ -8,7 +8,6 @@ loader that is started by hand takes $ORIGIN from the path on its command line.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -42,7 +41,7 @@ def _files(directories: tuple[str, ...], machine: str) -> Iterator[tuple[str, El
     for directory in map(Path, directories):
         for path in sorted(directory.iterdir()) if directory.is_dir() else ():
             real = os.path.realpath(path)
-            if real in seen or not Path(real).is_file() or not os.stat(real).st_mode & stat.S_IRUSR:
+            if real in seen or not Path(real).is_file() or not os.access(real, os.R_OK):
                 continue
             seen.add(real)
             try:

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from builders import table
 from builders.elf import write_tree
 from builders.oracle import missing, require
 from hypothesis import given, settings
@@ -77,13 +78,13 @@ DAMAGED = (
 )
 
 
-@pytest.mark.parametrize(("what", "content", "entries"), LAYOUTS, ids=[row[0] for row in LAYOUTS])
-def test_a_cache_is_read(what, content, entries):
+@table("content entries", LAYOUTS)
+def test_a_cache_is_read(content, entries):
     assert parse_cache(content) == entries
 
 
-@pytest.mark.parametrize(("what", "content"), DAMAGED, ids=[row[0] for row in DAMAGED])
-def test_what_is_no_cache_has_no_entries(what, content):
+@table("content", DAMAGED)
+def test_what_is_no_cache_has_no_entries(content):
     assert parse_cache(content) == ()
 
 
@@ -175,7 +176,7 @@ CONF = (
 )
 
 
-@pytest.mark.parametrize(("what", "files", "directories"), CONF, ids=[row[0] for row in CONF])
-def test_the_directories_of_an_ld_so_conf(what, files, directories, tmp_path):
+@table("files directories", CONF)
+def test_the_directories_of_an_ld_so_conf(files, directories, tmp_path):
     write_tree(tmp_path, [(name, text.encode()) for name, text in files.items()])
     assert conf_directories(Sysroot.at(tmp_path)) == directories

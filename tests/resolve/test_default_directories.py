@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from builders import elf as build
+from builders import table
 from builders.elf import Tiny, write_tree
 from builders.oracle import missing, ours, real_loader, require, trace, traced, walked
 
@@ -137,10 +138,8 @@ SYSTEM = (
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["with a cache", "without a cache"])
-@pytest.mark.parametrize(("says", "program", "files", "expected"), SYSTEM, ids=[row[0] for row in SYSTEM])
-def test_the_system_directories_are_searched_as_the_loader_does(
-    says, program, files, expected, cached, tmp_path
-):
+@table("program files expected", SYSTEM)
+def test_the_system_directories_are_searched_as_the_loader_does(program, files, expected, cached, tmp_path):
     real = real_loader()
     if "x86-64-v2" in str(files) and "x86-64-v2" not in real.hwcaps:
         pytest.skip("this machine's CPU is not x86-64-v2")
@@ -252,14 +251,25 @@ UNUSABLE = (
         "only ET_DYN and ET_EXEC",
         "unusable: a relocatable",
     ),
+    (
+        "a program",
+        Tiny(type=build.ET_EXEC).build(),
+        "cannot dynamically load exec",
+        "unusable: a program, not a",
+    ),
+    (
+        "a position-independent program",
+        Tiny(flags_1=build.DF_1_PIE).build(),
+        "cannot dynamically load position-independent exec",
+        "unusable: a program, not a",
+    ),
+    ("no dynamic section", Tiny(dynamic=False).build(), "no dynamic section", "unusable: no dynamic section"),
 )
 
 
-@pytest.mark.parametrize(
-    ("what", "content", "loader_says", "told"), UNUSABLE, ids=[row[0] for row in UNUSABLE]
-)
-def test_where_the_loader_stops_dpack_says_unusable_and_goes_on(what, content, loader_says, told, tmp_path):
-    """The loader ends with an error here. We report the file and go on, so that all that is wrong is seen at once."""
+@table("content loader_says told", UNUSABLE)
+def test_where_the_loader_stops_dpack_says_unusable_and_goes_on(content, loader_says, told, tmp_path):
+    """The loader ends with an error here. We report the file and go on: all that is wrong is seen at once."""
     real = real_loader()
     native = Tiny(machine=real.machine.number)
     if content[:4] == b"\x7fELF" and len(content) > 40:
@@ -269,14 +279,15 @@ def test_where_the_loader_stops_dpack_says_unusable_and_goes_on(what, content, l
         tmp_path / "app"
     )
     done = trace([str(app)])
-    assert done.returncode != 0 and loader_says in done.stderr
+    assert done.returncode != 0
+    assert loader_says in done.stderr
     found = ours(str(app)).objects[1]
     assert found.path == str(tmp_path / "b/libx.so")
     assert [a.path for a in found.passed_over] == [str(tmp_path / "a/libx.so")]
     assert found.passed_over[0].outcome.startswith(told)
 
 
-def test_a_candidate_that_may_not_be_read_is_passed_over(monkeypatch):
+def test_a_candidate_that_may_not_be_read_is_passed_over():
     """As in ld.so, for which EACCES is like ENOENT."""
     with tempfile.TemporaryDirectory(dir="/tmp") as name:
         root, real = Path(name), real_loader()
@@ -336,3 +347,18 @@ def test_a_root_without_a_loader_has_the_directories_of_its_layout(tmp_path):
     debian = Loader.of(program, Sysroot.at(tmp_path))
     assert debian.defaults[:2] == ("/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu")
     assert debian.lib == "lib/aarch64-linux-gnu"
+
+
+@pytest.mark.parametrize(("where", "found"), [(".", True), ("sub", False)])
+def test_a_relative_name_with_a_slash_is_a_path_from_the_working_directory(
+    where, found, tmp_path, monkeypatch
+):
+    """What a program gets that was linked with `gcc main.c sub/libx.so`, where libx.so has no soname."""
+    real = real_loader()
+    native = Tiny(machine=real.machine.number)
+    native.write(tmp_path / "sub/libx.so")
+    app = native.with_(interp=real.path, needed=("sub/libx.so",)).write(tmp_path / "app")
+    told = trace([str(app)], cwd=tmp_path / where).stdout
+    assert ("sub/libx.so => not found" in told) is not found
+    monkeypatch.chdir(tmp_path / where)
+    assert walked(ours(str(app))) == {"sub/libx.so": str(tmp_path / "sub/libx.so") if found else ""}

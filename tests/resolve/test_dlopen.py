@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from builders import table
 from builders.elf import Tiny, write_tree
 from builders.oracle import NO_RECIPES
 
@@ -113,8 +114,8 @@ DAMAGED = (
 )
 
 
-@pytest.mark.parametrize(("what", "content", "why"), DAMAGED, ids=[row[0] for row in DAMAGED])
-def test_a_damaged_note_is_told(what, content, why, tmp_path):
+@table("content why", DAMAGED)
+def test_a_damaged_note_is_told(content, why, tmp_path):
     with pytest.raises(DpackError) as caught:
         closure_of(Tiny(notes=((OWNER, TYPE, content),)), tmp_path)
     assert caught.value.what == "cannot read the .note.dlopen of /app/main"

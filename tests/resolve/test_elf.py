@@ -7,11 +7,13 @@ import re
 import shutil
 import struct
 import subprocess
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 import pytest
 from builders import elf as build
+from builders import table
 from builders.elf import Tiny
 from builders.oracle import require
 from elftools.elf.dynamic import DynamicSegment
@@ -64,8 +66,8 @@ FACTS = (
 
 
 @pytest.mark.parametrize("sections", [False, True], ids=["no section headers", "section headers"])
-@pytest.mark.parametrize(("what", "tiny", "facts"), FACTS, ids=[row[0] for row in FACTS])
-def test_the_facts_of_a_built_file(what, tiny, facts, sections, tmp_path):
+@table("tiny facts", FACTS)
+def test_the_facts_of_a_built_file(tiny, facts, sections, tmp_path):
     elf = read_elf(tiny.with_(sections=sections).write(tmp_path / "x"))
     assert {name: getattr(elf, name) for name in facts} == facts
 
@@ -100,7 +102,11 @@ def test_symbols_notes_and_strings_of_a_built_file(tmp_path):
 STRINGS = (
     ("the first string of the section", ("libfirst.so.1", "x"), ("libfirst.so.1",)),
     ("a path", ("x", "/opt/lib/libx.so", "sub/liby.so.2"), ("/opt/lib/libx.so", "sub/liby.so.2")),
-    ("formats", ("x", "lib%s.so", "libnvrtc.so.%d.%d"), ("lib%s.so", "libnvrtc.so.%d.%d")),
+    (
+        "a format in the version, none in the name",
+        ("x", "lib%s.so", "libnvrtc.so.%d.%d"),
+        ("libnvrtc.so.%d.%d",),
+    ),
     ("prose", ("x", "cannot open libx.so, sorry", ".so", "a.some", "libx.so "), ()),
     ("one of each", ("x", "libx.so", "libx.so", "libx.so.1"), ("libx.so", "libx.so.1")),
     ("too long a name", ("x", "lib" + "y" * 300 + ".so"), ()),
@@ -108,8 +114,8 @@ STRINGS = (
 
 
 @pytest.mark.parametrize("sections", [False, True], ids=["no section headers", "section headers"])
-@pytest.mark.parametrize(("what", "strings", "names"), STRINGS, ids=[row[0] for row in STRINGS])
-def test_names_of_libraries_among_the_strings(what, strings, names, sections, tmp_path):
+@table("strings names", STRINGS)
+def test_names_of_libraries_among_the_strings(strings, names, sections, tmp_path):
     with ElfFile(Tiny(rodata=strings, sections=sections).write(tmp_path / "x")) as file:
         assert library_names(file) == names
 
@@ -167,8 +173,8 @@ BAD = (
 )
 
 
-@pytest.mark.parametrize(("what", "content", "kind", "why"), BAD, ids=[row[0] for row in BAD])
-def test_what_cannot_be_read_is_told(what, content, kind, why, tmp_path):
+@table("content kind why", BAD)
+def test_what_cannot_be_read_is_told(content, kind, why, tmp_path):
     path = tmp_path / "thing"
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -188,17 +194,17 @@ def test_a_device_cannot_be_read():
 
 def test_the_path_in_a_message_is_the_one_that_was_given(tmp_path):
     (tmp_path / "x").write_bytes(b"text")
-    with pytest.raises(ElfError, match="cannot read /usr/lib/libx.so: not an ELF file"):
+    with pytest.raises(ElfError, match=r"cannot read /usr/lib/libx\.so: not an ELF file"):
         read_elf(tmp_path / "x", "/usr/lib/libx.so")
 
 
 def test_a_file_that_cannot_be_read_leaves_no_descriptor_open(tmp_path):
     (tmp_path / "x").write_bytes(_header(at_56=0))
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for path in ("x", "none", "."):
         with pytest.raises(DpackError):
             read_elf(tmp_path / path)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @pytest.mark.parametrize(
@@ -335,11 +341,16 @@ def test_a_damaged_file_gives_a_value_or_an_error_that_says_so(content, tmp_path
     path = tmp_path / "x"
     path.write_bytes(content)
     for question in (read_elf, _symbols, _notes, _strings):
-        try:
-            question(path)
-        except DpackError as error:
-            assert str(path) in error.what
-            assert error.why
+        error = _refusal(question, path)
+        assert error is None or (str(path) in error.what and error.why)
+
+
+def _refusal(question: Callable[[Path], object], path: Path) -> DpackError | None:
+    try:
+        question(path)
+    except DpackError as error:
+        return error
+    return None
 
 
 def _symbols(path: Path) -> list[Symbol]:

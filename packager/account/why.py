@@ -1,0 +1,88 @@
+"""The story of one library, for ``dpack why``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from packager.account.chain import chain
+from packager.account.missing import places, reason_of
+from packager.account.size import human
+from packager.account.words import base
+from packager.errors import DpackError
+from packager.plan import Action, Decision
+from packager.request import Analysis
+from packager.resolve.closure import Edge
+from packager.resolve.search import How
+
+
+def why_text(analysis: Analysis, name: str) -> str:
+    """The whole story of the libraries that ``name`` means; DpackError (exit 1) when it means none."""
+    plan = analysis.plan
+    chosen = [d for d in plan.decisions if _means(name, d)]
+    lost = [m for m in plan.misses if _fits(name, m.name)]
+    if not chosen and not lost:
+        from difflib import get_close_matches  # noqa: PLC0415 - only where the user mistyped
+
+        near = get_close_matches(name, [d.name for d in plan.decisions], 3, 0.5)
+        raise DpackError(
+            f"{name} is not in the closure of {plan.program.name}",
+            "nothing that is loaded needs, opens or mentions it",
+            next=f"did you mean {' or '.join(near)}?"
+            if near
+            else "see dpack tree for everything that is loaded",
+        )
+    stories = [_story(analysis, d) for d in chosen]
+    stories += [
+        [f"{m.name} is missing: {reason_of([m])}", *(f"  {place}" for place in places(m.attempts))]
+        for m in lost
+    ]
+    return "\n\n".join("\n".join(story) for story in stories)
+
+
+def _means(name: str, d: Decision) -> bool:
+    return any(_fits(name, known) for known in (d.name, d.path, *d.also_asked_as) if known)
+
+
+def _fits(name: str, known: str) -> bool:
+    return fnmatchcase(known, name) or name in {
+        known.partition(".so")[0].removeprefix("lib"),
+        known.partition(".so")[0],
+    }
+
+
+def _story(analysis: Analysis, d: Decision) -> list[str]:
+    verb = {Action.KEEP: "is kept", Action.DROP: "is dropped", Action.HOST: "is left to the host"}[d.action]
+    lines = [f"{d.name} {verb}: {d.reason}"]
+    if d.rule:
+        lines.append(f"  rule       {d.rule}")
+    if d.object is not None:
+        lines.append(f"  file       {d.object.path} ({human(d.size)}), found by {_found(d)}")
+        lines += [f"  passed over  {attempt}" for attempt in d.object.passed_over]
+    if d.component is not None:
+        lines.append(f"  what it is {d.component.about}")
+        lines.append(f"  serves     {', '.join(d.component.serves)}")
+        if d.component.without:
+            lines.append(f"  without it {d.component.without}")
+        if d.component.evidence:
+            lines.append(f"  evidence   {d.component.evidence}")
+    lines.append("  chain")
+    lines += [f"    {step}" for step in chain(analysis.plan, d)] or ["    it is where everything begins"]
+    others = [edge for edge in d.edges[1:] if edge.source != (d.edges[0].source if d.edges else "")]
+    if others:
+        lines += ["  also asked for by", *(f"    {line}" for line in _askers(others))]
+    return lines
+
+
+def _found(d: Decision) -> str:
+    if d.object is None:
+        return ""
+    return (
+        f"{d.object.how} of {d.object.of}"
+        if d.object.of and d.object.how is not How.PROGRAM
+        else str(d.object.how)
+    )
+
+
+def _askers(edges: Sequence[Edge]) -> list[str]:
+    return list(dict.fromkeys(f"{base(edge.source)} ({edge.kind}, {edge.evidence.source})" for edge in edges))

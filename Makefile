@@ -7,9 +7,11 @@ CUDA ?= 12
 
 # The set of libraries that the demo and the real-library tests use: about 1.4 GB to download, once.
 REQUIREMENTS_12 := nvidia-cudnn-cu12==9.10.2.21 nvidia-cublas-cu12==12.9.1.4 \
-	nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-nvcc-cu12==12.9.86 nvidia-cuda-cccl-cu12==12.9.27
+	nvidia-cuda-runtime-cu12==12.9.79 nvidia-cuda-nvrtc-cu12==12.9.86
+HEADERS_12 := nvidia-cuda-nvcc-cu12==12.9.86 nvidia-cuda-cccl-cu12==12.9.27
 REQUIREMENTS_13 := nvidia-cudnn-cu13==9.28.0.42 nvidia-cublas==13.10.0.20 \
-	nvidia-cuda-runtime==13.5.37 nvidia-cuda-nvrtc==13.5.37 nvidia-cuda-crt==13.5.37 nvidia-cuda-cccl==13.3.5.0.6
+	nvidia-cuda-runtime==13.5.37 nvidia-cuda-nvrtc==13.5.37
+HEADERS_13 := nvidia-cuda-crt==13.5.37 nvidia-cuda-cccl==13.3.5.0.6
 REQUIREMENTS := $(REQUIREMENTS_$(CUDA))
 
 .PHONY: help demo test unit lint format bench clean
@@ -24,7 +26,7 @@ $(BIN)/dpack: pyproject.toml
 
 demo: $(BIN)/dpack ## Fetch CUDA 12 (or CUDA=13), build the CNN example, bundle it and show the sizes
 	@echo 'Fetching the CUDA $(CUDA) libraries and headers: about 1.4 GB, once.'
-	$(BIN)/dpack fetch --sdk demo/cuda$(CUDA) $(REQUIREMENTS)
+	$(BIN)/dpack fetch --sdk demo/cuda$(CUDA) $(REQUIREMENTS) $(HEADERS_$(CUDA))
 	$(MAKE) --no-print-directory -C examples mnist CUDA=$(CURDIR)/demo/cuda$(CUDA)
 	$(BIN)/dpack bundle examples/mnist/build/mnist --model cnn --force --output demo/mnist.tar.zst \
 		$(REQUIREMENTS:%=--require %)

@@ -55,7 +55,7 @@ def unreachable(decisions: Sequence[Decision]) -> Iterator[Conflict]:
                     "the loader looks for it there, and not in the bundle",
                     (
                         f"give {d.name} a soname (-Wl,-soname,{d.name}) and link again",
-                        f"or leave it to the host: --exclude {d.name}",
+                        f"leave it to the host: --exclude {d.name}",
                     ),
                 )
     yield from _same_name(kept)

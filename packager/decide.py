@@ -225,7 +225,7 @@ class _Planner:
                     f"the {self.choice.named} leaves out {use.component.id} ({use.component.about})",
                     (
                         f"name the model that it is too: {named} --model {models[0] if models else '…'}",
-                        f"or keep the library all the same: --include {library}",
+                        f"keep the library all the same: --include {library}",
                     ),
                 )
 
@@ -246,6 +246,11 @@ class _Planner:
                 e.kind is Kind.NEEDED and e.source in self.kept for e in d.edges
             ):
                 yield f"{d.name} is left out, but needed: the program will not start where the host lacks it"
+        for d in decisions:
+            if d.action is Action.KEEP and d.object is not None:
+                for attempt in d.object.passed_over:
+                    if attempt.stops_the_loader:
+                        yield f"{d.name}: the dynamic loader stops at {attempt}"
         for miss in self.misses(Need.RECOMMENDED):
             component = self.recipes.component(miss.name)
             without = f": {component.without}" if component and component.without else ""
@@ -273,10 +278,14 @@ def _mixed_versions(decisions: Sequence[Decision]) -> Iterator[Conflict]:
     """Families whose parts must come from one release, found in two directories."""
     families = {d.family.name: d.family for d in decisions if d.family and d.family.one_version}
     for family in families.values():
+        parts = [
+            d for d in decisions if d.family is family and d.object is not None and d.action is Action.KEEP
+        ]
         places: dict[str, list[str]] = {}
-        for d in decisions:
-            if d.family is family and d.object is not None and d.action is Action.KEEP:
-                places.setdefault(d.object.real.rpartition("/")[0], []).append(d.name)
+        for d in parts:
+            places.setdefault(d.object.real.rpartition("/")[0] if d.object else "", []).append(d.name)
+        if len({d.path.rpartition("/")[0] for d in parts}) == 1:
+            continue  # links to one release, gathered in one directory
         if len(places) > 1:
             listed = "; ".join(f"{', '.join(names)} from {place}" for place, names in places.items())
             yield Conflict(
@@ -284,6 +293,6 @@ def _mixed_versions(decisions: Sequence[Decision]) -> Iterator[Conflict]:
                 f"they load only together with those of their own release ({listed})",
                 (
                     "put the directory of the one release first: --library-path DIR",
-                    "or remove the other release from the search (its rpath, ld.so.conf)",
+                    "remove the other release from the search (its rpath, ld.so.conf)",
                 ),
             )

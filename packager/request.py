@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from packager import recipes as recipe_files
 from packager.decide import make_plan
-from packager.errors import DpackError, usage
+from packager.errors import EXIT_USAGE, DpackError, usage
 from packager.plan import Choice, Plan
 from packager.recipes import Recipes
 from packager.resolve.closure import Closure
 from packager.resolve.elf import read_elf
+from packager.resolve.machine import MACHINES
 from packager.resolve.search import Loader
 from packager.resolve.sysroot import Sysroot
 from packager.resolve.walk import resolve
@@ -78,7 +79,7 @@ def analyse(request: Request, progress: Progress | None = None) -> Analysis:
         analysis = Analysis(request, known, loader, closure, plan, fetched)
         more = _fetch_missing(analysis, progress) if request.supply is not None else ()
         if not more:
-            return analysis
+            return replace(analysis, plan=_with_unused_pins(analysis))
         fetched += more
         loader = _with_store(loader, fetched)
 
@@ -91,12 +92,17 @@ def _loader(request: Request) -> Loader:
     sysroot = Sysroot.at(request.root, (request.program.absolute().parent, *request.library_path))
     if request.cpu and request.cpu not in read.machine.hwcaps:
         levels = ", ".join(read.machine.hwcaps) or "none"
-        raise usage(f"unknown --cpu {request.cpu}", f"{read.machine.name} has the levels: {levels}")
+        raise usage(
+            f"unknown --cpu {request.cpu}",
+            f"{read.machine.name} has no such glibc-hwcaps level",
+            next=f"name one of its levels: {levels}",
+        )
     if not read.machine.known:
         raise DpackError(
             f"cannot plan for {request.program}",
             f"it is made for {read.machine.name}, whose loader's rules dpack does not know",
-            exit=2,
+            next=f"dpack knows {', '.join(machine.name for machine in MACHINES)}",
+            exit=EXIT_USAGE,
         )
     paths = [sysroot.inside(path) for path in request.library_path]
     return Loader.of(read, sysroot, paths, request.cpu)
@@ -125,6 +131,18 @@ def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distr
         index_url=supply.index_url,
         progress=progress or NoProgress(),
     )
+
+
+def _with_unused_pins(analysis: Analysis) -> Plan:
+    """The plan, with a warning for each --require that nothing missing asked for."""
+    pins = analysis.request.supply.pins if analysis.request.supply else ()
+    if not pins:
+        return analysis.plan
+    from packager.source.needs import unused  # noqa: PLC0415 - as above
+
+    odd = unused(pins, {each.name for each in analysis.fetched})
+    told = tuple(f"--require {pin} was not needed: nothing missing is in it" for pin in odd)
+    return replace(analysis.plan, warnings=(*analysis.plan.warnings, *told))
 
 
 def _with_store(loader: Loader, fetched: Sequence[Distribution]) -> Loader:

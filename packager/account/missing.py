@@ -24,7 +24,9 @@ def reason_of(misses: Sequence[Miss]) -> str:
     asked = "needed" if misses[0].kind is Kind.NEEDED else "opened"
     rule = f"  [{misses[0].evidence.rule}]" if misses[0].evidence.rule else ""
     names = list(dict.fromkeys(base(miss.source) for miss in misses))
-    return f"{asked} by {few(names)}, not found{rule}"
+    others = [name for name in misses[0].names if name != misses[0].name]
+    nor = f", nor {' nor '.join(others)}" if others else ""
+    return f"{asked} by {few(names)}, not found{nor}{rule}"
 
 
 def incomplete(plan: Plan, *, fetching: bool) -> DpackError | None:
@@ -59,8 +61,7 @@ def places(attempts: Sequence[Attempt]) -> list[str]:
 
 
 def _ways_out(plan: Plan, *, fetching: bool) -> Iterator[str]:
-    for conflict in plan.conflicts:
-        yield from conflict.ways
+    yield from dict.fromkeys(way for conflict in plan.conflicts for way in conflict.ways)
     if plan.misses:
         if not fetching and any(miss.name in plan.on_index for miss in plan.misses):
             yield "fetch NVIDIA's libraries from the package index: --fetch"

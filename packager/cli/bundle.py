@@ -64,22 +64,21 @@ def bundle(
     from packager.bundle import Output
     from packager.bundle import bundle as write_bundle
     from packager.cli.progress import bytes_bar
-    from packager.emit import check_output, epoch_of, format_of
+    from packager.emit import check_output, epoch_of, format_of, level_of
     from packager.plan import Action
 
     name = output or f"{program.name}.{form or 'tar.zst'}"
-    target = Output(
-        Path(name),
-        format_of(name, form),
-        force=force,
-        epoch=epoch_of(os.environ),
-        level=level,
-    )
+    chosen = format_of(name, form)
+    level_of(chosen, level)  # a wrong level is refused before any work
+    target = Output(Path(name), chosen, force=force, epoch=epoch_of(os.environ), level=level)
     if not dry_run:
         check_output(target.path, force=force)
     analysis = analysis_of(program, **options)
     quiet = as_json or markdown
-    if not quiet:
+    if quiet:
+        for warning in analysis.plan.warnings:
+            click.echo(f"warning: {warning}", err=True)
+    else:
         click.echo(plan_text(analysis.plan))
     fail_unless_complete(analysis)
     render = as_markdown if markdown else text

@@ -21,7 +21,7 @@ def _models(context: click.Context, parameter: click.Parameter, incomplete: str)
     return [m.name for m in recipes.load().models if m.name.startswith(incomplete)]
 
 
-PROGRAM = click.argument("program", type=click.Path(path_type=Path), metavar="APP")
+PROGRAM = click.argument("program", type=click.Path(path_type=Path, readable=False), metavar="APP")
 
 _OPTIONS = (
     click.option(

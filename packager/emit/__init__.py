@@ -10,7 +10,7 @@ bundle      all of these together: :func:`write`
 """
 
 from packager.emit.bundle import Written, write
-from packager.emit.format import EPOCH, Format, epoch_of, format_of, top_of
+from packager.emit.format import EPOCH, Format, epoch_of, format_of, level_of, top_of
 from packager.emit.item import Entry, Item
 from packager.emit.place import check_output
 
@@ -23,6 +23,7 @@ __all__ = [
     "check_output",
     "epoch_of",
     "format_of",
+    "level_of",
     "top_of",
     "write",
 ]

@@ -75,11 +75,17 @@ def level_of(format: Format, level: int | None = None) -> int:  # noqa: A002 - a
     """The compression level, the usual one for None; DpackError (exit 2) for one that is out of range."""
     if format not in _LEVELS:
         if level is not None:
-            raise usage(f"cannot compress with level {level}", f"{format} is not compressed")
+            raise usage(
+                f"cannot compress with level {level}", f"{format} is not compressed", next="leave out --level"
+            )
         return 0
     lowest, highest, usual = _LEVELS[format]
     if level is not None and not lowest <= level <= highest:
-        raise usage(f"cannot compress with level {level}", f"{format} has levels {lowest} to {highest}")
+        raise usage(
+            f"cannot compress with level {level}",
+            f"{format} has no such level",
+            next=f"choose one from {lowest} to {highest}",
+        )
     return usual if level is None else level
 
 

@@ -21,6 +21,7 @@ class Source(StrEnum):
     """What an edge rests on."""
 
     DYNAMIC = "DT_NEEDED"
+    INTERPRETER = "PT_INTERP"
     RECIPE = "recipe"
     NOTE = ".note.dlopen"
     STRING = "string"

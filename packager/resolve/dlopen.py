@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -17,9 +17,14 @@ from packager.recipes import Component, Recipes
 from packager.resolve.closure import Evidence, Mention, Need, Object, Source
 from packager.resolve.elf import ElfError, ElfFile
 from packager.resolve.strings import library_names
+from packager.resolve.symbols import imports_one_of
 
 _NOTE_OWNER, _NOTE_TYPE = "FDO", 0x407C0C0A
 _OPENERS = {"dlopen", "dlmopen"}
+
+
+Strings = Callable[[Object], tuple[str, ...]]
+"""Gives the names of shared objects in an object; the walk asks :func:`strings_of` once an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +40,15 @@ class Wanted:
     component: Component | None = None
 
 
-def wanted(object: Object, recipes: Recipes) -> tuple[Wanted, ...]:  # noqa: A002 - the noun of the design
+def wanted(object: Object, recipes: Recipes, strings: Strings) -> tuple[Wanted, ...]:  # noqa: A002 - the noun of the design
     """What ``object`` opens, by recipe and by its own note."""
-    return (*_by_recipe(object, recipes), *_by_note(object))
+    return (*_by_recipe(object, recipes, strings), *_by_note(object))
+
+
+def strings_of(object: Object) -> tuple[str, ...]:  # noqa: A002
+    """The names of shared objects that stand as strings in ``object``; reads all of its read-only data."""
+    with ElfFile(object.host, object.path) as file:
+        return library_names(file)
 
 
 def rule_of(recipes: Recipes, component: Component) -> str:
@@ -45,16 +56,17 @@ def rule_of(recipes: Recipes, component: Component) -> str:
     return f"{recipes.family(component.family).source}: {component.name}"
 
 
-def _by_recipe(object: Object, recipes: Recipes) -> Iterator[Wanted]:  # noqa: A002
+def _by_recipe(object: Object, recipes: Recipes, strings: Strings) -> Iterator[Wanted]:  # noqa: A002
     opener = recipes.component(object.name)
     if opener is None:
         return
     for component, loading in recipes.opened_by(opener):
         names = loading.names or component.files
         if loading.exact:
-            with ElfFile(object.host, object.path) as file:
-                known = library_names(file)
-            names = tuple(n for n in known if any(fnmatchcase(n, pattern) for pattern in names)) or names
+            names = (
+                tuple(n for n in strings(object) if any(fnmatchcase(n, pattern) for pattern in names))
+                or names
+            )
         rule, need = rule_of(recipes, component), Need(component.need)
         evidence = Evidence(Source.RECIPE, rule, need, loading.serves)
         yield Wanted(names, evidence, component)
@@ -95,15 +107,14 @@ def _note_error(object: Object, why: str) -> ElfError:  # noqa: A002
     return ElfError(f"cannot read the .note.dlopen of {object.path}", why, next="see UAPI.12 for its format")
 
 
-def mentions(object: Object, recipes: Recipes) -> tuple[Mention, ...]:  # noqa: A002
+def mentions(object: Object, recipes: Recipes, strings: Strings) -> tuple[Mention, ...]:  # noqa: A002
     """The names of shared objects in ``object``, if it imports dlopen at all; its own name left out."""
     with ElfFile(object.host, object.path) as file:
-        if not any(symbol.name in _OPENERS and not symbol.defined for symbol in file.symbols()):
+        if not imports_one_of(file, _OPENERS):
             return ()
-        names = library_names(file)
     return tuple(
         Mention(object.path, name, _known(name, recipes))
-        for name in names
+        for name in strings(object)
         if _stem(name) != _stem(object.name)
     )
 

@@ -63,14 +63,6 @@ class VersionNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
-    """One entry of the dynamic symbol table."""
-
-    name: str
-    defined: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Elf:
     """What one file tells the dynamic loader. ``rpath`` is None where DT_RUNPATH replaces it, as in ld.so."""
 
@@ -195,7 +187,8 @@ class ElfFile:
             tags.append((tag, value))
         return tuple(tags)
 
-    def _tag(self, wanted: int) -> int | None:
+    def tag(self, wanted: int) -> int | None:
+        """The value of the last entry of the dynamic section with this tag; None without one."""
         return next((value for tag, value in reversed(self._tags) if tag == wanted), None)
 
     def offset_of(self, address: int) -> int:
@@ -206,7 +199,7 @@ class ElfFile:
         raise self.error(f"damaged: nothing in the file is loaded at address {address:#x}")
 
     def _string(self, index: int) -> str:
-        table, size = self._tag(DT_STRTAB), self._tag(DT_STRSZ)
+        table, size = self.tag(DT_STRTAB), self.tag(DT_STRSZ)
         if table is None or size is None:
             raise self.error("damaged: names without a string table")
         if index >= size:
@@ -232,13 +225,13 @@ class ElfFile:
             needed=tuple(self._string(value) for tag, value in self._tags if tag == DT_NEEDED),
             rpath=self._named(DT_RPATH) if runpath is None else None,
             runpath=runpath,
-            flags_1=self._tag(DT_FLAGS_1) or 0,
+            flags_1=self.tag(DT_FLAGS_1) or 0,
             dynamic=bool(self._tags),
             versions=tuple(self._version_needs()),
         )
 
     def _named(self, tag: int) -> str | None:
-        index = self._tag(tag)
+        index = self.tag(tag)
         return None if index is None else self._string(index)
 
     def _interp(self) -> str | None:
@@ -248,7 +241,7 @@ class ElfFile:
         return os.fsdecode(self.read_at(segment.offset, min(segment.size, 4096)).partition(b"\0")[0])
 
     def _version_needs(self) -> Iterator[VersionNeed]:
-        address, count = self._tag(DT_VERNEED), self._tag(DT_VERNEEDNUM) or 0
+        address, count = self.tag(DT_VERNEED), self.tag(DT_VERNEEDNUM) or 0
         if address is None:
             return
         offset, total = self.offset_of(address), 0
@@ -268,57 +261,6 @@ class ElfFile:
             offset += following
             if not following:
                 return
-
-    def symbols(self) -> Iterator[Symbol]:
-        """The dynamic symbols, in the order of the table; none for a file without one."""
-        table, strings, size = self._tag(DT_SYMTAB), self._tag(DT_STRTAB), self._tag(DT_STRSZ)
-        count = self._symbol_count()
-        if table is None or strings is None or not size or not count:
-            return
-        if count > _TABLE_LIMIT:
-            raise self.error(f"damaged: a table of {count} symbols")
-        names = self.read_at(self.offset_of(strings), size)
-        rows = struct.iter_unpack("<IBBHQQ", self.read_at(self.offset_of(table), 24 * count))
-        for index, _, _, section, _, _ in rows:
-            end = names.find(b"\0", index) if 0 < index < size else -1
-            if end > index:
-                yield Symbol(os.fsdecode(names[index:end]), defined=section != 0)
-
-    def _symbol_count(self) -> int:
-        if (address := self._tag(DT_HASH)) is not None:
-            count: int = struct.unpack("<II", self.read_at(self.offset_of(address), 8))[1]
-            return count
-        if (address := self._tag(DT_GNU_HASH)) is None:
-            return 0
-        offset = self.offset_of(address)
-        buckets, first, bloom, _ = struct.unpack("<IIII", self.read_at(offset, 16))
-        if buckets > _TABLE_LIMIT or bloom > _TABLE_LIMIT:
-            raise self.error("damaged: a hash table that is larger than any file needs")
-        at = offset + 16 + 8 * bloom
-        last = max(struct.unpack(f"<{buckets}I", self.read_at(at, 4 * buckets)), default=0)
-        if (
-            last < first
-        ):  # the linker leaves imports out, and writes an empty table where there is nothing else
-            return max(int(first), self._relocated_count())
-        chains = at + 4 * buckets
-        while last - first < _TABLE_LIMIT:
-            (value,) = struct.unpack("<I", self.read_at(chains + 4 * (last - first), 4))
-            last += 1
-            if value & 1:
-                return int(last)
-        raise self.error("damaged: a hash chain without an end")
-
-    def _relocated_count(self) -> int:
-        """One more than the highest symbol that a relocation names (RELA, as all 64-bit machines here have)."""
-        highest = 0
-        for table, length in ((DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)):
-            address, size = self._tag(table), self._tag(length) or 0
-            if size > 24 * _TABLE_LIMIT:
-                raise self.error(f"damaged: relocations of {size} bytes")
-            if address is not None and size >= 24:
-                rows = struct.iter_unpack("<QQq", self.read_at(self.offset_of(address), size - size % 24))
-                highest = max(highest, *(information >> 32 for _, information, _ in rows), 0)
-        return highest + 1
 
     def notes(self) -> Iterator[tuple[str, int, bytes]]:
         """The notes of the file's PT_NOTE segments: owner, type, description."""
@@ -349,7 +291,12 @@ def _open(path: str, name: str) -> int:
             next="check the path; build the program first",
         ) from error
     except OSError as error:
-        raise DpackError(f"cannot read {name}", error.strerror or str(error), exit=EXIT_USAGE) from error
+        raise DpackError(
+            f"cannot read {name}",
+            error.strerror or str(error),
+            exit=EXIT_USAGE,
+            next="check the path and its permissions",
+        ) from error
     kind = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(kind):
         os.close(descriptor)

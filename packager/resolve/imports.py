@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from packager.recipes import Recipes
 from packager.resolve.closure import Object, Use
 from packager.resolve.elf import ElfFile
+from packager.resolve.symbols import symbols
 
 
 def uses(objects: Sequence[Object], recipes: Recipes) -> Iterator[Use]:
@@ -25,7 +26,7 @@ def uses(objects: Sequence[Object], recipes: Recipes) -> Iterator[Use]:
 def _uses(o: Object, families: set[str], recipes: Recipes) -> Iterator[Use]:
     seen = set()
     with ElfFile(o.host, o.path) as file:
-        for symbol in file.symbols():
+        for symbol in symbols(file):
             for component in () if symbol.defined else recipes.implementers(symbol.name):
                 if component.family in families and component.id not in seen:
                     seen.add(component.id)

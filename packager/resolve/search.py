@@ -34,6 +34,7 @@ class How(StrEnum):
     """How an object was found: the rule of the search that found it."""
 
     PROGRAM = "program"
+    INTERPRETER = "interpreter"
     LOADED = "already loaded"
     PATH = "path"
     RPATH = "rpath"
@@ -59,6 +60,11 @@ class Attempt:
     def found_something(self) -> bool:
         """True where a file was there and was not taken."""
         return self.outcome not in {_ABSENT, _RELATIVE}
+
+    @property
+    def stops_the_loader(self) -> bool:
+        """True for a file at which ld.so gives up with an error, where dpack looks further and tells of it."""
+        return self.outcome.startswith("unusable")
 
     def __str__(self) -> str:
         origin = f" of {self.of}" if self.of else ""
@@ -163,11 +169,17 @@ class Loader:
         return elf
 
     def _try(self, path: str) -> Elf | str:
+        """The file's facts, or in words why the loader would not take it."""
         if not path.startswith("/"):
             return _RELATIVE
         directory, base = posixpath.split(path)
-        if base not in self._listing(directory) or not self.sysroot.is_file(path):
+        if base not in self._listing(directory):
             return _ABSENT
+        if not self.sysroot.is_file(path):
+            return "passed over: no file, or a link that leads nowhere"
+        return self._readable(path)
+
+    def _readable(self, path: str) -> Elf | str:
         try:
             elf = self.read(path)
         except OtherMachineError as error:

@@ -14,6 +14,7 @@ from packager.resolve.elf import PT_LOAD, ElfError, ElfFile
 _PIECE = 1 << 20
 _LONGEST = 256
 _NAME = re.compile(rb"(?:/?(?:[\w.+-]+/)+)?[\w+-][\w.+-]*\.so(?:\.[\w.%]+)?")
+_SUFFIX = re.compile(rb"\.so")
 _READ_ONLY = {b".rodata", b".lrodata"}
 _WRITABLE, _EXECUTABLE = 2, 1
 
@@ -27,25 +28,19 @@ def library_names(file: ElfFile) -> tuple[str, ...]:
     return tuple(sorted(names - {".so"}))
 
 
-def holds(file: ElfFile, name: str) -> bool:
-    """True when ``name`` stands as a whole string in the file's read-only data."""
-    return name in library_names(file)
-
-
 def _collect(file: ElfFile, offset: int, size: int, found: set[bytes]) -> None:
     """Add each string that holds ".so". Pieces overlap by the longest name, so that none is cut in two."""
     piece = bytearray(_PIECE)
     at = 0
     while at < size:
         read = file.read_into(memoryview(piece)[: min(_PIECE, size - at)], offset + at)
-        hit = piece.find(b".so", 0, read)
-        while hit >= 0:
+        for match in _SUFFIX.finditer(piece, 0, read):
+            hit = match.start()
             start = piece.rfind(b"\0", max(0, hit - _LONGEST), hit) + 1
             end = piece.find(b"\0", hit, min(read, hit + _LONGEST))
             # What begins with the section has no zero byte before it.
             if end >= 0 and (start or (at == 0 and hit < _LONGEST)):
                 found.add(bytes(piece[start:end]))
-            hit = piece.find(b".so", hit + 3, read)
         if read <= 2 * _LONGEST or at + read >= size:
             return
         at += read - 2 * _LONGEST

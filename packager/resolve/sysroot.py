@@ -28,6 +28,7 @@ class Sysroot:
     root: str = "/"
     outside: tuple[str, ...] = ()
     _seen: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
+    _elsewhere: set[str] = field(default_factory=set, repr=False, compare=False)
 
     @staticmethod
     def at(root: Path | str, outside: tuple[Path | str, ...] = ()) -> Sysroot:
@@ -37,7 +38,8 @@ class Sysroot:
             raise usage(
                 f"cannot use {root} as the root", "no such directory", next="name the sysroot's directory"
             )
-        return Sysroot(real, tuple(os.path.realpath(path) for path in outside) if real != "/" else ())
+        others = [os.path.realpath(path) for path in outside] if real != "/" else []
+        return Sysroot(real, tuple(o for o in others if o != real and not o.startswith(real + "/")))
 
     def seeing(self, more: Sequence[str]) -> Sysroot:
         """The same root, with more directories outside it."""
@@ -57,7 +59,7 @@ class Sysroot:
     def real(self, path: str) -> str | None:
         """``path`` with every symbolic link resolved, as the target sees it; None when it does not exist."""
         if path not in self._seen:
-            self._seen[path] = self._walk(path)
+            self._seen[path] = self._walk(path) if self.root != "/" else _as_the_kernel(path)
         return self._seen[path]
 
     def host(self, path: str) -> str | None:
@@ -100,19 +102,12 @@ class Sysroot:
             return None
 
     def _on_host(self, path: str) -> str:
-        if self.root == "/" or any(path == o or path.startswith(o + "/") for o in self.outside):
-            return path
-        return self.root + path
+        return path if self.root == "/" or self._is_outside(path) else self.root + path
+
+    def _is_outside(self, path: str) -> bool:
+        return path in self._elsewhere or any(path == o or path.startswith(o + "/") for o in self.outside)
 
     def _walk(self, path: str) -> str | None:
-        if self.root == "/":
-            try:
-                os.stat(
-                    path
-                )  # realpath() also takes "file/../other" and any count of links; the kernel does not
-                return os.path.realpath(path, strict=True)
-            except (OSError, ValueError):  # absent, a loop, or a name that no file system takes
-                return None
         at, directory, rest, links = "/", True, _parts(path), 0
         while rest:
             part = rest.pop()
@@ -128,6 +123,8 @@ class Sysroot:
             if not stat.S_ISLNK(kind):
                 at, directory = step, stat.S_ISDIR(kind)
                 continue
+            if self._is_outside(step) and (here := self._beside("/".join([step, *reversed(rest)]))):
+                return here
             links += 1
             if links > _LINK_LIMIT:
                 return None
@@ -135,6 +132,13 @@ class Sysroot:
             rest.extend(_parts(target))
             at = "/" if target.startswith("/") else at
         return at
+
+    def _beside(self, path: str) -> str | None:
+        """A link beside the root is this machine's, and so is what it leads to; None where that is not here."""
+        real = _as_the_kernel(path)
+        if real is not None:
+            self._elsewhere.add(real)
+        return real
 
     def _kind(self, path: str) -> int | None:
         """st_mode of ``path`` itself; a directory on the way to one of ``outside`` always exists."""
@@ -144,6 +148,15 @@ class Sysroot:
             return os.lstat(self._on_host(path)).st_mode
         except (OSError, ValueError):
             return None
+
+
+def _as_the_kernel(path: str) -> str | None:
+    """The real path on this machine. realpath(3) alone also takes "file/../other" and any count of links."""
+    try:
+        os.stat(path)
+        return os.path.realpath(path, strict=True)
+    except (OSError, ValueError):  # absent, a loop, or a name that no file system takes
+        return None
 
 
 def _parts(path: str) -> list[str]:

@@ -13,7 +13,8 @@ from fnmatch import fnmatchcase
 
 from packager.recipes import Component, Recipes
 from packager.resolve.closure import Closure, Edge, Evidence, Kind, Mention, Miss, Need, Object, Source
-from packager.resolve.dlopen import Wanted, mentions, wanted
+from packager.resolve.dlopen import Wanted, mentions, strings_of, wanted
+from packager.resolve.elf import Elf
 from packager.resolve.imports import uses
 from packager.resolve.search import Asker, Attempt, Found, How, Loader, NotFound
 
@@ -42,14 +43,16 @@ class _Walk:
         self.edges: list[Edge] = []
         self.misses: list[Miss] = []
         self._names: dict[str, str] = {}
-        self._reals: dict[str, str] = {}
+        self._files: dict[tuple[int, int] | None, str] = {}
         self._opened = 0
         self._deferred: list[tuple[Object, Wanted]] = []
         self._looked: set[tuple[str, str]] = set()
+        self._strings: dict[str, tuple[str, ...]] = {}
         self._mentions: dict[str, tuple[Mention, ...]] = {}
 
     def start(self, program: str) -> None:
-        self._load(Found(program, self.loader.read(program), How.PROGRAM), "")
+        elf = self.loader.read(program)
+        self._load(Found(program, elf, How.PROGRAM), "", self._interpreter(elf, program))
 
     def open_all(self) -> None:
         """Follow the dlopen edges. What could be one of several versions waits until the rest tells which."""
@@ -58,7 +61,7 @@ class _Walk:
                 asker = list(self.objects.values())[self._opened]
                 self._opened += 1
                 if not self._on_host(asker.name):
-                    for want in (*wanted(asker, self.recipes), *self._unknown_parts(asker)):
+                    for want in (*wanted(asker, self.recipes, self._strings_of), *self._unknown_parts(asker)):
                         self._open_or_wait(asker, want)
             else:
                 self._open(*self._deferred.pop(0))
@@ -75,7 +78,7 @@ class _Walk:
         return [
             Wanted((name,), evidence)
             for name in self.loader.sysroot.names(directory)
-            if self.recipes.component(name) is None and self.recipes.family_of(name) is family
+            if self.recipes.family_of(name) is family and self.recipes.component(name) is None
         ]
 
     def include(self, patterns: Sequence[str]) -> None:
@@ -107,9 +110,17 @@ class _Walk:
         family = self.recipes.family_of(name)
         return family is not None and family.provided_by == "host"
 
-    def _load(self, found: Found, loader: str) -> Object:
+    def _interpreter(self, elf: Elf, program: str) -> Found | None:
+        """The dynamic loader itself, which the kernel maps: whoever needs its soname gets it from there."""
+        answer = self.loader.take(elf.interp, How.INTERPRETER, program) if elf.interp else None
+        return answer if isinstance(answer, Found) else None
+
+    def _load(self, found: Found, loader: str, interpreter: Found | None = None) -> Object:
         """Map one object and, breadth-first, all that it needs."""
         first = self._add(found, loader)
+        if interpreter is not None:
+            self._add(interpreter, first.path)
+            self._record(first, interpreter.path, Kind.NEEDED, Evidence(Source.INTERPRETER), interpreter)
         queue = [first]
         for asker in queue:
             for name in asker.elf.needed:
@@ -133,7 +144,7 @@ class _Walk:
             passed_over=found.passed_over,
         )
         self.objects[found.path] = new
-        self._reals.setdefault(real, found.path)
+        self._files.setdefault(sysroot.identity(found.path), found.path)
         for known in (found.elf.soname, name):
             if known:
                 self._names.setdefault(known, found.path)
@@ -149,10 +160,9 @@ class _Walk:
 
     def _same(self, found: Found, name: str) -> Found:
         """``found``, or the object that is already loaded from the same file under another path."""
-        real = self.loader.sysroot.real(found.path) or found.path
-        if real not in self._reals:
+        path = self._files.get(self.loader.sysroot.identity(found.path))
+        if path is None:
             return found
-        path = self._reals[real]
         self._names.setdefault(name, path)
         return Found(path, self.objects[path].elf, How.LOADED)
 
@@ -217,9 +227,14 @@ class _Walk:
             fnmatchcase(stem, name.partition(".so")[0]) for stem in stems for name in component.files
         )
 
+    def _strings_of(self, o: Object) -> tuple[str, ...]:
+        if o.path not in self._strings:
+            self._strings[o.path] = strings_of(o)
+        return self._strings[o.path]
+
     def _mentioned(self, o: Object) -> tuple[Mention, ...]:
         if o.path not in self._mentions:
-            self._mentions[o.path] = mentions(o, self.recipes)
+            self._mentions[o.path] = mentions(o, self.recipes, self._strings_of)
         return self._mentions[o.path]
 
     def _matching(self, pattern: str, asker: Object) -> list[str]:

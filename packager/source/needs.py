@@ -33,6 +33,11 @@ def requirements(
     return tuple(sorted(found))
 
 
+def unused(pins: Sequence[str], have: Collection[str]) -> tuple[str, ...]:
+    """Those of ``pins`` that are about none of the distributions ``have``."""
+    return tuple(pin for pin in pins if _name(pin) not in have)
+
+
 def _name(pin: str) -> str:
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - start-up time
     from packaging.utils import canonicalize_name  # noqa: PLC0415

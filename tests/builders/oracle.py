@@ -18,7 +18,7 @@ from typing import NoReturn
 import pytest
 
 from packager.recipes import Recipes
-from packager.resolve.closure import Closure, Kind
+from packager.resolve.closure import Closure, Source
 from packager.resolve.elf import read_elf
 from packager.resolve.machine import Machine, machine_named
 from packager.resolve.search import Loader
@@ -135,7 +135,7 @@ def walked(closure: Closure) -> dict[str, str]:
     answer: dict[str, str] = {}
     seen = {closure.program.path}
     for edge in closure.edges:
-        if edge.kind is Kind.NEEDED and edge.target not in seen:
+        if edge.evidence.source is Source.DYNAMIC and edge.target not in seen:
             answer[edge.name] = edge.target
             seen |= {edge.target} - {""}
     return answer

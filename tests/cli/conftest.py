@@ -114,7 +114,9 @@ def dpack(tmp_path: Path) -> Iterator[Dpack]:
 @pytest.fixture(scope="session")
 def cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with stand-ins for cuDNN 9 and CUDA 12.9."""
-    return fake_cuda.compile_libraries((*fake_cuda.CUDNN, *fake_cuda.CUDA), tmp_path_factory.mktemp("cuda") / "lib")
+    return fake_cuda.compile_libraries(
+        (*fake_cuda.CUDNN, *fake_cuda.CUDA), tmp_path_factory.mktemp("cuda") / "lib"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -126,7 +128,9 @@ def cnn(cuda: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def rnn(cuda: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A program that imports a recurrent network of cuDNN."""
-    return fake_cuda.compile_program(tmp_path_factory.mktemp("rnn") / "lstm", ("cudnnRNNForward",), cuda, LINKED)
+    return fake_cuda.compile_program(
+        tmp_path_factory.mktemp("rnn") / "lstm", ("cudnnRNNForward",), cuda, LINKED
+    )
 
 
 @pytest.fixture(scope="session")

@@ -90,7 +90,9 @@ def compile_libraries(libraries: Sequence[Library], directory: Path) -> Path:
     return directory
 
 
-def compile_program(path: Path, calls: Sequence[str], libraries: Path | None, sonames: Sequence[str], *flags: str) -> Path:
+def compile_program(
+    path: Path, calls: Sequence[str], libraries: Path | None, sonames: Sequence[str], *flags: str
+) -> Path:
     """A program that prints what each of ``calls`` returns; linked to ``sonames`` of the directory ``libraries``."""
     declared = "".join(f"int {name}(void);" for name in calls)
     body = "".join(f'printf("{name} %d\\n", {name}());' for name in calls)

@@ -25,7 +25,11 @@ def test_plan_prints_one_json_document(dpack, cnn, cuda):
 def test_a_plan_with_a_miss_prints_its_json_all_the_same(dpack, cnn):
     result = dpack("plan", cnn, "--json")
     assert result.code == 1
-    assert [row["name"] for row in result.json["missing"]] == ["libcudnn.so.9", "libcublas.so.12", "libcudart.so.12"]
+    assert [row["name"] for row in result.json["missing"]] == [
+        "libcudnn.so.9",
+        "libcublas.so.12",
+        "libcudart.so.12",
+    ]
     assert all(row["searched"] for row in result.json["missing"])
 
 
@@ -70,7 +74,9 @@ def test_help_lists_every_command(dpack):
 @pytest.mark.parametrize("command", _COMMANDS)
 def test_the_help_of_every_command_has_an_example(command, dpack):
     out = dpack(command, "--help").done().out
-    assert any(line.strip().startswith((f"dpack {command}", f'eval "$(dpack {command}')) for line in out.splitlines()), out
+    assert any(
+        line.strip().startswith((f"dpack {command}", f'eval "$(dpack {command}')) for line in out.splitlines()
+    ), out
 
 
 def test_help_imports_nothing_that_takes_long():
@@ -79,7 +85,17 @@ def test_help_imports_nothing_that_takes_long():
         "print(*sorted(sys.modules), file=sys.stderr)\n"
     )
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
-    heavy = {"lief", "rich", "requests", "urllib3", "pypi_simple", "zstandard", "jsonschema", "elftools", "packaging"}
+    heavy = {
+        "lief",
+        "rich",
+        "requests",
+        "urllib3",
+        "pypi_simple",
+        "zstandard",
+        "jsonschema",
+        "elftools",
+        "packaging",
+    }
     assert not heavy & set(done.stderr.split())
 
 

@@ -110,9 +110,13 @@ def test_a_program_cut_anywhere_is_refused_or_bundled_whole(part, dpack, plain):
 def test_a_static_program_is_a_bundle_of_one_file(flags, dpack):
     fake_cuda.compile_program(dpack.cwd / "hello", (), None, (), *flags)
     dpack("bundle", "hello", "-o", "out/").done()
-    files = {str(path.relative_to(dpack.cwd / "out")) for path in (dpack.cwd / "out").rglob("*") if path.is_file()}
+    files = {
+        str(path.relative_to(dpack.cwd / "out")) for path in (dpack.cwd / "out").rglob("*") if path.is_file()
+    }
     assert files == {"bin/hello", "dpack.json"}
-    assert subprocess.run([dpack.cwd / "out/bin/hello"], capture_output=True, check=True).stdout == b"started\n"
+    assert (
+        subprocess.run([dpack.cwd / "out/bin/hello"], capture_output=True, check=True).stdout == b"started\n"
+    )
 
 
 def test_a_library_that_is_no_elf_file_is_a_miss_that_says_so(dpack, cnn, cuda):

@@ -61,7 +61,10 @@ def test_a_directory_that_is_no_bundle_is_never_replaced(force, dpack, plain):
 
 
 PLACES = {
-    "no such directory": (("-o", "nowhere/x.tar.zst"), ("nowhere/x.tar.zst", "no directory nowhere", "mkdir -p nowhere")),
+    "no such directory": (
+        ("-o", "nowhere/x.tar.zst"),
+        ("nowhere/x.tar.zst", "no directory nowhere", "mkdir -p nowhere"),
+    ),
     "a file for a directory": (("-o", "file/x.tar.zst"), ("file/x.tar.zst", "not a directory")),
     "foreign suffix": (("-o", "x.zip"), ("x.zip", ".zip", "tar.zst")),
     "level out of range": (("--level", "77"), ("77", "1 to 19")),
@@ -88,7 +91,9 @@ def test_a_wrong_epoch_is_refused(dpack, plain):
 def test_an_output_that_may_not_be_written_is_refused(form, dpack, unprivileged, plain):
     closed = dpack.cwd / "closed"
     closed.mkdir(mode=0o555)
-    unprivileged("bundle", plain, "-o", f"closed/x.{form}", "--format", form).refused(2, "closed", "permission")
+    unprivileged("bundle", plain, "-o", f"closed/x.{form}", "--format", form).refused(
+        2, "closed", "permission"
+    )
     assert not list(closed.iterdir())
 
 
@@ -131,7 +136,12 @@ def test_a_signal_in_the_middle_leaves_nothing(number, form, dpack, huge, cuda, 
     before = dpack.written
     command = dpack.command("bundle", cnn, "-L", huge, "-L", cuda, "-o", output, "--format", form, "--force")
     with subprocess.Popen(
-        command, cwd=dpack.cwd, env=dpack.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=dpack.cwd,
+        env=dpack.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as running:
         deadline = time.monotonic() + 30
         while dpack.written == before and running.poll() is None and time.monotonic() < deadline:

@@ -47,7 +47,10 @@ features = ["gemm"]
 
 WRONG = {
     "unknown key": (FAMILY.replace("title =", "titel ="), ("libraries/mine.toml", "titel", "title")),
-    "wrong type": (FAMILY.replace('serves = ["*"]', 'serves = "*"'), ("libraries/mine.toml", "component[0].serves")),
+    "wrong type": (
+        FAMILY.replace('serves = ["*"]', 'serves = "*"'),
+        ("libraries/mine.toml", "component[0].serves"),
+    ),
     "missing key": (FAMILY.replace('licence = "lgpl"\n', ""), ("libraries/mine.toml", "family.licence")),
     "unknown feature": (FAMILY.replace('["*"]', '["convolutoin"]'), ("component[0].serves", "convolution")),
     "unknown schema": (FAMILY.replace("schema = 1", "schema = 9"), ("libraries/mine.toml", "schema", "9")),
@@ -56,7 +59,10 @@ WRONG = {
         FAMILY.replace('by = "program", how = "needed"', 'by = "extra", how = "dlopen"') + SECOND,
         ("libraries/mine.toml", "mine:mine", "mine:extra"),
     ),
-    "loaded by nobody": (FAMILY.replace('[{ by = "program", how = "needed" }]', "[]"), ("component[0].loaded",)),
+    "loaded by nobody": (
+        FAMILY.replace('[{ by = "program", how = "needed" }]', "[]"),
+        ("component[0].loaded",),
+    ),
     "unknown loader": (FAMILY.replace('by = "program"', 'by = "main"'), ("component[0].loaded", "mine:main")),
 }
 
@@ -82,9 +88,13 @@ def test_models_that_include_each_other_are_refused(dpack, plain):
 def test_every_problem_of_every_recipe_is_told_at_once(dpack, plain):
     folder = dpack.cwd / "recipes/libraries"
     folder.mkdir(parents=True)
-    (folder / "mine.toml").write_text(FAMILY.replace("title =", "titel =").replace('serves = ["*"]', "serves = 3"))
+    (folder / "mine.toml").write_text(
+        FAMILY.replace("title =", "titel =").replace('serves = ["*"]', "serves = 3")
+    )
     (folder / "other.toml").write_text("schema = 1\n")
-    dpack("plan", plain, "--recipes", "recipes").refused(2, "titel", "component[0].serves", "libraries/other.toml")
+    dpack("plan", plain, "--recipes", "recipes").refused(
+        2, "titel", "component[0].serves", "libraries/other.toml"
+    )
 
 
 @pytest.fixture

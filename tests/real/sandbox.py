@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from packager.resolve.elf import ElfFile, read_elf
+
 GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
+_DRIVER_API = re.compile(r"cu[A-Z]\w*")
+DRIVER = "libcuda.so.1"
 LOADER = "/lib64/ld-linux-x86-64.so.2"
 
 SOURCE = r"""
@@ -62,20 +67,36 @@ once; LIBRARY:SYMBOL calls the function and prints what it gives."""
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """``lib`` and ``program`` of a bundle stand in /bundle; ``asker`` is the compiled :data:`SOURCE`."""
+    """``lib`` and ``program`` of a bundle stand in /bundle; ``asker`` is the compiled :data:`SOURCE`.
+
+    ``driver`` stands in for the driver's libcuda.so.1; without it there is none, as on a machine without a GPU.
+    """
 
     bwrap: str
     lib: Path
     program: Path
     asker: Path
     glibc: dict[str, str]
+    driver: Path | None = None
 
     def run(self, *command: str, cwd: str = "/") -> subprocess.CompletedProcess[str]:
         """Run a command of /bundle/bin with an empty environment."""
         binds = [(path, place) for place, path in self.glibc.items()]
         binds += [(str(self.lib), "/bundle/lib"), (str(self.program), "/bundle/bin/mnist")]
         binds.append((str(self.asker), "/bundle/bin/ask"))
-        words = [self.bwrap, "--unshare-all", "--clearenv", "--proc", "/proc", "--dir", "/tmp", "--chdir", cwd]
+        words = [
+            self.bwrap,
+            "--unshare-all",
+            "--clearenv",
+            "--proc",
+            "/proc",
+            "--dir",
+            "/tmp",
+            "--chdir",
+            cwd,
+        ]
+        if self.driver is not None:
+            binds.append((str(self.driver), f"/lib/x86_64-linux-gnu/{DRIVER}"))
         for source, place in binds:
             words += ["--ro-bind", source, place]
         return subprocess.run([*words, *command], capture_output=True, text=True, check=False, timeout=120)
@@ -98,6 +119,27 @@ def host_glibc(compiler: str) -> dict[str, str]:
     """Where each file of glibc goes in the namespace, and where it is on this machine."""
     found = {LOADER: os.path.realpath(LOADER)}
     for name in GLIBC:
-        told = subprocess.run([compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True)
+        told = subprocess.run(
+            [compiler, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        )
         found[f"/lib/x86_64-linux-gnu/{name}"] = os.path.realpath(told.stdout.strip())
     return found
+
+
+def compile_driver(path: Path, compiler: str, libraries: Sequence[Path]) -> Path:
+    """A libcuda.so.1 that has every function of the driver that ``libraries`` link, and does nothing."""
+    names = set()
+    for library in libraries:
+        with ElfFile(library) as file:
+            names |= {
+                each.name for each in file.symbols() if not each.defined and _DRIVER_API.fullmatch(each.name)
+            }
+    source = "".join(f"int {name}(void) {{ return 100; }}\n" for name in sorted(names))
+    flags = ["-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{DRIVER}"]
+    subprocess.run([compiler, "-x", "c", "-", "-o", str(path), *flags], input=source, text=True, check=True)
+    return path
+
+
+def needing_driver(libraries: Sequence[Path]) -> dict[str, Path]:
+    """Those of ``libraries`` that have the driver in DT_NEEDED, by name."""
+    return {path.name: path for path in libraries if DRIVER in read_elf(path).needed}

@@ -25,7 +25,9 @@ def program(peer: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory
     return folder / "cpu"
 
 
-def surroundings(directory: Path, program: Path, *, second: bool) -> tuple[Path, list[str], dict[str, str], int]:
+def surroundings(
+    directory: Path, program: Path, *, second: bool
+) -> tuple[Path, list[str], dict[str, str], int]:
     """Where the program lies, what runs before dpack, the environment and the umask."""
     place = directory / ("far/away/build dir" if second else "a")
     place.mkdir(parents=True)
@@ -64,7 +66,12 @@ def _content(path: Path) -> object:
     if path.is_file():
         return path.read_bytes()
     return [
-        (str(each.relative_to(path)), each.stat().st_mode, each.stat().st_mtime, each.is_file() and each.read_bytes())
+        (
+            str(each.relative_to(path)),
+            each.stat().st_mode,
+            each.stat().st_mtime,
+            each.is_file() and each.read_bytes(),
+        )
         for each in sorted(path.rglob("*"))
     ]
 
@@ -72,7 +79,13 @@ def _content(path: Path) -> object:
 def test_source_date_epoch_is_the_time_of_every_file(program, tmp_path):
     for epoch in ("1000000000", "1700000000"):
         environment = {"PATH": os.environ["PATH"], "SOURCE_DATE_EPOCH": epoch}
-        subprocess.run([DPACK, "bundle", program, "-o", f"{epoch}/"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+        subprocess.run(
+            [DPACK, "bundle", program, "-o", f"{epoch}/"],
+            cwd=tmp_path,
+            env=environment,
+            check=True,
+            capture_output=True,
+        )
         times = {int(path.stat().st_mtime) for path in (tmp_path / epoch).rglob("*")}
         assert times == {int(epoch)}
 
@@ -89,4 +102,7 @@ def test_the_bundled_program_does_what_the_program_does(program, tmp_path):
 
 def _without_speed(output: str) -> list[str]:
     """The lines without what depends on the clock."""
-    return [line.partition(" samples/s")[0].rpartition("  ")[0] if "samples/s" in line else line for line in output.splitlines()]
+    return [
+        line.partition(" samples/s")[0].rpartition("  ")[0] if "samples/s" in line else line
+        for line in output.splitlines()
+    ]

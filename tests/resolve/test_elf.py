@@ -24,8 +24,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from packager.errors import EXIT_USAGE, DpackError
-from packager.resolve.elf import ElfError, ElfFile, OtherMachineError, Symbol, VersionNeed, read_elf
+from packager.resolve.elf import ElfError, ElfFile, OtherMachineError, VersionNeed, read_elf
 from packager.resolve.strings import library_names
+from packager.resolve.symbols import Symbol, symbols
 
 WHOLE = Tiny(
     interp="/lib64/ld-linux-x86-64.so.2",
@@ -89,7 +90,7 @@ def test_the_machine_of_a_built_file(number, name, known, tmp_path):
 
 def test_symbols_notes_and_strings_of_a_built_file(tmp_path):
     with ElfFile(WHOLE.write(tmp_path / "x")) as file:
-        assert list(file.symbols()) == [
+        assert list(symbols(file)) == [
             Symbol("dlopen", defined=False),
             Symbol("puts", defined=False),
             Symbol("main", defined=True),
@@ -271,7 +272,7 @@ def _same_symbols(path: Path, theirs: ELFFile) -> None:
     assert isinstance(table, SymbolTableSection)
     rows = [(s.name, s.entry.st_shndx != "SHN_UNDEF") for s in table.iter_symbols() if s.name]
     with ElfFile(path) as file:
-        mine = [(s.name, s.defined) for s in file.symbols()]
+        mine = [(s.name, s.defined) for s in symbols(file)]
     assert mine == rows, path
 
 
@@ -355,7 +356,7 @@ def _refusal(question: Callable[[Path], object], path: Path) -> DpackError | Non
 
 def _symbols(path: Path) -> list[Symbol]:
     with ElfFile(path) as file:
-        return list(file.symbols())
+        return list(symbols(file))
 
 
 def _notes(path: Path) -> list[tuple[str, int, bytes]]:

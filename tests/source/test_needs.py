@@ -14,7 +14,13 @@ RECIPES = recipe_files.load()
     [
         (["libcublas.so.12"], [], [], [], ("nvidia-cublas-cu12",)),
         (["libcublas.so.13"], [], [], [], ("nvidia-cublas",)),
-        (["libcudnn.so.9", "libcublas.so.12"], [], [], [], ("nvidia-cublas-cu12", "nvidia-cudnn-cu12>=9,<10")),
+        (
+            ["libcudnn.so.9", "libcublas.so.12"],
+            [],
+            [],
+            [],
+            ("nvidia-cublas-cu12", "nvidia-cudnn-cu12>=9,<10"),
+        ),
         (["libcudnn.so.9"], ["libcudart.so.13"], [], [], ("nvidia-cudnn-cu13>=9,<10",)),
         (["libcudnn.so.9"], [], ["nvidia_cudnn_cu12==9.10.2.21"], [], ("nvidia_cudnn_cu12==9.10.2.21",)),
         (["libcublas.so.12", "libcublasLt.so.12"], [], [], ["nvidia-cublas-cu12"], ()),

@@ -8,7 +8,16 @@ from typing import Any
 
 import click
 
+from packager.account import table
+from packager.account.compare import Sizes, framework_table, size_table, sizes_of_manifest, sizes_of_plan
+from packager.account.report import plan_text
+from packager.bundle import Output
+from packager.bundle import bundle as write_bundle
 from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, print_json, request_options
+from packager.cli.progress import bytes_bar
+from packager.emit import check_output, epoch_of, format_of, level_of
+from packager.plan import Action, Plan
+from packager.request import Analysis
 
 
 @click.command()
@@ -57,16 +66,6 @@ def bundle(
 
     SOURCE_DATE_EPOCH sets the time of every file. The same input gives the same bytes.
     """
-    from packager.account.compare import framework_table, size_table, sizes_of_manifest, sizes_of_plan
-    from packager.account.report import plan_text
-    from packager.account.table import markdown as as_markdown
-    from packager.account.table import text
-    from packager.bundle import Output
-    from packager.bundle import bundle as write_bundle
-    from packager.cli.progress import bytes_bar
-    from packager.emit import check_output, epoch_of, format_of, level_of
-    from packager.plan import Action
-
     name = output or f"{program.name}.{form or 'tar.zst'}"
     chosen = format_of(name, form)
     level_of(chosen, level)  # a wrong level is refused before any work
@@ -74,25 +73,31 @@ def bundle(
     if not dry_run:
         check_output(target.path, force=force)
     analysis = analysis_of(program, **options)
-    quiet = as_json or markdown
-    if quiet:
-        for warning in analysis.plan.warnings:
-            click.echo(f"warning: {warning}", err=True)
-    else:
-        click.echo(plan_text(analysis.plan))
+    _show_plan(analysis.plan, quiet=as_json or markdown)
     fail_unless_complete(analysis)
-    render = as_markdown if markdown else text
     if dry_run:
-        sizes = sizes_of_plan(analysis.plan)
-    else:
-        with bytes_bar(f"writing {target.path.name}", analysis.plan.size(Action.KEEP)) as advance:
-            made = write_bundle(analysis, target, advance)
-        if as_json:
-            print_json(made.manifest)
-            return
-        sizes = sizes_of_manifest(made.manifest)
+        _show_sizes(sizes_of_plan(analysis.plan), analysis, markdown=markdown)
+        return
+    with bytes_bar(f"writing {target.path.name}", analysis.plan.size(Action.KEEP)) as advance:
+        made = write_bundle(analysis, target, advance)
+    if as_json:
+        print_json(made.manifest)
+        return
+    _show_sizes(sizes_of_manifest(made.manifest), analysis, markdown=markdown)
+    if not markdown:
+        click.echo(f"\nwrote {target.path}", err=True)
+
+
+def _show_plan(plan: Plan, *, quiet: bool) -> None:
+    """The plan on stdout; where stdout is for something else, its warnings on stderr."""
+    if not quiet:
+        click.echo(plan_text(plan))
+    for warning in plan.warnings if quiet else ():
+        click.echo(f"warning: {warning}", err=True)
+
+
+def _show_sizes(sizes: Sizes, analysis: Analysis, *, markdown: bool) -> None:
+    render = table.markdown if markdown else table.text
     click.echo()
     click.echo(render(size_table(sizes)))
     click.echo(render(framework_table(sizes, analysis.recipes.frameworks)), nl=False)
-    if not dry_run and not quiet:
-        click.echo(f"\nwrote {target.path}", err=True)

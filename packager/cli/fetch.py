@@ -8,6 +8,11 @@ from pathlib import Path
 import click
 
 from packager.cli.options import print_json
+from packager.cli.progress import Bars
+from packager.errors import usage
+from packager.resolve.machine import machine_named
+from packager.source import Distribution, library_directories, sdk
+from packager.source import fetch as fetch_wheels
 
 
 @click.command()
@@ -44,12 +49,6 @@ def fetch(
       dpack fetch --machine aarch64 nvidia-cudnn-cu13
       dpack fetch --sdk cuda nvidia-cudnn-cu13 nvidia-cuda-runtime
     """
-    from packager.cli.progress import Bars
-    from packager.errors import usage
-    from packager.resolve.machine import machine_named
-    from packager.source import fetch as fetch_wheels
-    from packager.source import library_directories, sdk
-
     wanted = machine_named(machine or platform.machine())
     if wanted is None:
         raise usage(f"unknown machine {machine}", next="name x86_64 or aarch64")
@@ -60,21 +59,20 @@ def fetch(
     if sdk_directory is not None:
         sdk(fetched, sdk_directory)
     if as_json:
-        print_json(
-            [
-                {
-                    "name": each.name,
-                    "version": each.version,
-                    "tag": each.tag,
-                    "sha256": each.sha256,
-                    "root": str(each.root),
-                    "libraries": [str(path) for path in library_directories(each)],
-                }
-                for each in fetched
-            ]
-        )
+        print_json([_row(each) for each in fetched])
         return
     for each in fetched:
         click.echo(f"{each.name} {each.version}  {each.root}")
     if sdk_directory is not None:
         click.echo(f"headers and libraries  {sdk_directory}")
+
+
+def _row(each: Distribution) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "version": each.version,
+        "tag": each.tag,
+        "sha256": each.sha256,
+        "root": str(each.root),
+        "libraries": [str(path) for path in library_directories(each)],
+    }

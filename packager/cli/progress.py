@@ -42,7 +42,8 @@ class Bars:
             return NoBar()
         progress = self._rich = self._rich or _bars()
         progress.start()
-        return _Bar(progress, progress.add_task(label, total=total))
+        name = " ".join(label.split("-")[:2])  # of a wheel's file name, the distribution and its version
+        return _Bar(progress, progress.add_task(name, total=total))
 
 
 class _Bar:

@@ -98,6 +98,7 @@ def _show_plan(plan: Plan, *, quiet: bool) -> None:
 
 def _show_sizes(sizes: Sizes, analysis: Analysis, *, markdown: bool) -> None:
     render = table.markdown if markdown else table.text
-    click.echo()
+    if not markdown:
+        click.echo()
     click.echo(render(size_table(sizes)))
     click.echo(render(framework_table(sizes, analysis.recipes.frameworks)), nl=False)

@@ -81,7 +81,7 @@ class Dpack:
     @property
     def written(self) -> set[str]:
         """The names in the working directory, hidden ones included."""
-        return set(os.listdir(self.cwd))
+        return {path.name for path in self.cwd.iterdir()}
 
 
 @pytest.fixture(autouse=True)

@@ -93,7 +93,7 @@ def compile_libraries(libraries: Sequence[Library], directory: Path) -> Path:
 def compile_program(
     path: Path, calls: Sequence[str], libraries: Path | None, sonames: Sequence[str], *flags: str
 ) -> Path:
-    """A program that prints what each of ``calls`` returns; linked to ``sonames`` of the directory ``libraries``."""
+    """A program that prints what each of ``calls`` returns; linked to ``sonames`` in the directory ``libraries``."""
     declared = "".join(f"int {name}(void);" for name in calls)
     body = "".join(f'printf("{name} %d\\n", {name}());' for name in calls)
     source = f'#include <stdio.h>\n{declared}\nint main(void) {{ puts("started"); {body} return 0; }}\n'

@@ -160,13 +160,17 @@ def test_include_follows_a_string(dpack, opener):
     assert "possible miss" not in out
 
 
+def _quoted(text: str) -> str:
+    """``text`` inside quotes, for the assembler or for C."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
 def noted(path: Path, *rows: dict[str, object], text: str | None = None) -> Path:
     """A program with a .note.dlopen (UAPI.12) of these entries."""
     content = json.dumps(rows) if text is None else text
-    quoted = content.replace("\\", "\\\\").replace('"', '\\"')
     lines = [
         '.pushsection .note.dlopen,\\"a\\",@note', ".balign 4", f".long 4, {len(content) + 1}, 0x407c0c0a",
-        '.asciz \\"FDO\\"', f'.asciz \\"{quoted.replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}\\"',
+        '.asciz \\"FDO\\"', f'.asciz \\"{_quoted(_quoted(content))}\\"',
         ".balign 4", ".popsection",
     ]  # fmt: skip
     assembly = "".join(f'"{line}\\n"' for line in lines)

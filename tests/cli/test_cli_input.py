@@ -1,4 +1,4 @@
-"""Programs that cannot be bundled: each is refused with its name, the reason and a next step; nothing is written."""
+"""Programs that cannot be bundled: each is refused with its name, the reason and a next step."""
 
 from __future__ import annotations
 
@@ -81,11 +81,6 @@ def test_a_program_that_may_not_be_read_is_refused(dpack, unprivileged, plain):
     app.chmod(0)
     unprivileged("bundle", "app").refused(2, "cannot read app", "ermission denied")
     assert dpack.written == {"app"}
-
-
-def cut(plain: Path) -> list[int]:
-    size = plain.stat().st_size
-    return [size * part // 16 for part in range(1, 16)]
 
 
 @pytest.mark.parametrize("part", range(1, 16, 2))

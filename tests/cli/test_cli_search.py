@@ -55,7 +55,7 @@ def test_a_library_of_another_machine_is_passed_over_and_said_so(dpack, cnn, cud
         assert f"{cuda}/libcudart.so.12" in told
 
 
-def test_only_a_library_of_another_machine_is_a_miss_that_says_so(dpack, plain):
+def test_only_a_library_of_another_machine_is_a_miss_that_says_so(dpack):
     app = fake_cuda.compile_program(dpack.cwd / "src/app", (), fake_cuda.compile_libraries(
         [fake_cuda.Library("libmine.so.1", ("mine",))], dpack.cwd / "build"), ["libmine.so.1"])  # fmt: skip
     Tiny(machine=AARCH64, soname="libmine.so.1").write(dpack.cwd / "arm/libmine.so.1")
@@ -97,7 +97,8 @@ def sysroot(dpack, cnn, cuda):
     return root
 
 
-def test_absolute_links_of_a_sysroot_stay_inside_it(dpack, sysroot):
+@pytest.mark.usefixtures("sysroot")
+def test_absolute_links_of_a_sysroot_stay_inside_it(dpack):
     told = dpack("plan", "sysroot/srv/mnist", "-R", "sysroot", "--model", "cnn", "--json").done().json
     kept = {row["name"]: row["path"] for row in told["decisions"] if row["action"] == "keep"}
     assert kept.keys() == fake_cuda.KEPT_FOR_CNN | {"mnist"}
@@ -105,7 +106,8 @@ def test_absolute_links_of_a_sysroot_stay_inside_it(dpack, sysroot):
     assert all(path.startswith(("/lib/", "/usr/lib/", "/srv/")) for path in kept.values()), kept
 
 
-def test_a_bundle_from_a_sysroot_holds_its_files(dpack, sysroot, cuda):
+@pytest.mark.usefixtures("sysroot")
+def test_a_bundle_from_a_sysroot_holds_its_files(dpack, cuda):
     dpack("bundle", "sysroot/srv/mnist", "-R", "sysroot", "--model", "cnn", "-o", "out/").done()
     libraries = sorted((dpack.cwd / "out/lib").iterdir())
     assert {path.name for path in libraries} == fake_cuda.KEPT_FOR_CNN
@@ -144,7 +146,7 @@ def test_two_whole_releases_in_reach_are_no_conflict(dpack, cnn, cuda):
 
 
 def test_a_directory_of_links_is_one_place(dpack, cnn, cuda):
-    """As Nix, Bazel and Spack make them: every library in a directory of its own, and one that links to them all."""
+    """As Nix, Bazel and Spack make them: each library in a directory of its own, and one that links to all."""
     (dpack.cwd / "view").mkdir()
     for library in cuda.iterdir():
         real = dpack.cwd / "store" / library.name / library.name

@@ -1,4 +1,4 @@
-"""The bundle of the CNN on NVIDIA's own libraries: checked with tar and sha256sum, and run where nothing else is."""
+"""The CNN's bundle on NVIDIA's own libraries: checked with tar and sha256sum, and run where nothing else is."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_json_says_is_what_the_archive_holds(unpacked):
 
 def test_the_archive_tells_nothing_of_this_machine(unpacked, case):
     listing = subprocess.run(
-        ["tar", "--numeric-owner", "--full-time", "--utc", "-tvf", unpacked.archive, "--use-compress-program=zstd -d"],
+        ["tar", "--numeric-owner", "--full-time", "--utc", "-I", "zstd -d", "-tvf", unpacked.archive],
         capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
     names = [line.split()[5].rstrip("/") for line in listing]
@@ -103,7 +103,7 @@ def test_the_real_loader_loads_every_library_where_nothing_else_is(sandbox, unpa
 
 
 def test_with_a_driver_every_library_loads(sandbox, unpacked, case):
-    """The rest of what the libraries that link the driver need is in the bundle: a stand-in driver satisfies them."""
+    """Whatever else the libraries that link the driver need is in the bundle: a stand-in driver is enough."""
     paths = sorted((unpacked.directory / "lib").iterdir())
     driver = compile_driver(
         case.directory / "libcuda.so.1", case.compiler, list(needing_driver(paths).values())

@@ -53,10 +53,9 @@ def test_the_surroundings_do_not_change_a_byte(form, program, tmp_path):
     written = []
     for second in (False, True):
         copy, before, environment, umask = surroundings(tmp_path, program, second=second)
-        subprocess.run(
-            [*before, DPACK, "bundle", copy if second else "cpu", "--format", form, "-o", f"{copy.parent}/cpu.{form}"],
-            cwd="/" if second else copy.parent, env=environment, umask=umask, capture_output=True, check=True,
-        )  # fmt: skip
+        named, cwd = (copy, "/") if second else ("cpu", copy.parent)
+        command = [*before, DPACK, "bundle", named, "--format", form, "-o", copy.parent / f"cpu.{form}"]
+        subprocess.run(command, cwd=cwd, env=environment, umask=umask, capture_output=True, check=True)
         written.append(copy.parent / f"cpu.{form}")
     assert _content(written[0]) == _content(written[1])
 

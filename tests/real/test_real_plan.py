@@ -20,7 +20,7 @@ from packager.source import default_cache
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the plans of one set hold: the engines beside the older two, cuDNN's droppable parts with their bytes."""
+    """What the plans of one set hold: which engines there are, and cuDNN's droppable parts with their bytes."""
 
     tensor_ir: bool
     cuda: int
@@ -52,24 +52,12 @@ class Expected:
 
 
 EXPECTED = {
-    "cu12": Expected(False, 12, "12.9", {"libcudnn_adv.so.9": 285_226_600, "libcudnn_cnn.so.9": 6_301_096}),
-    "cu12-new": Expected(
-        True,
-        12,
-        "12.9",
-        {"libcudnn_adv.so.9": 232_904_280, "libcudnn_cnn.so.9": 4_203_992, "libcudnn_ext.so.9": 10_492_448},
+    "cu12": Expected(tensor_ir=False, cuda=12, builtins="12.9", sizes={"libcudnn_adv.so.9": 285_226_600, "libcudnn_cnn.so.9": 6_301_096}),
+    "cu12-new": Expected(tensor_ir=True, cuda=12, builtins="12.9", sizes={"libcudnn_adv.so.9": 232_904_280, "libcudnn_cnn.so.9": 4_203_992, "libcudnn_ext.so.9": 10_492_448},
     ),
-    "cu13-new": Expected(
-        True,
-        13,
-        "13.5",
-        {"libcudnn_adv.so.9": 92_392_360, "libcudnn_cnn.so.9": 4_204_144, "libcudnn_ext.so.9": 10_492_592},
+    "cu13-new": Expected(tensor_ir=True, cuda=13, builtins="13.5", sizes={"libcudnn_adv.so.9": 92_392_360, "libcudnn_cnn.so.9": 4_204_144, "libcudnn_ext.so.9": 10_492_592},
     ),
-    "cu13-aarch64": Expected(
-        True,
-        13,
-        "13.5",
-        {"libcudnn_adv.so.9": 113_365_208, "libcudnn_cnn.so.9": 2_370_976, "libcudnn_ext.so.9": 8_397_224},
+    "cu13-aarch64": Expected(tensor_ir=True, cuda=13, builtins="13.5", sizes={"libcudnn_adv.so.9": 113_365_208, "libcudnn_cnn.so.9": 2_370_976, "libcudnn_ext.so.9": 8_397_224},
     ),
 }
 
@@ -154,7 +142,7 @@ def test_a_directory_as_debian_lays_it_out_gives_the_same_plan(case):
 
 
 def _debian(case: Any) -> Path:
-    """Such a directory, its real files hard links to the cache (symbolic ones where that is another file system)."""
+    """Such a directory: its files are hard links to the cache, symbolic ones where a hard one cannot be made."""
     directory = case.directory / "debian"
     if not directory.exists():
         directory.mkdir()

@@ -33,7 +33,7 @@ demo: $(BIN)/dpack ## Fetch CUDA 12 (or CUDA=13), build the CNN example, bundle 
 
 test: lint ## The whole gate: lint, unit tests, and the tests on the real libraries
 	@echo 'The tests on the real libraries fetch about 1.4 GB, once (DPACK_SETS=all: about 5 GB).'
-	$(BIN)/python -m pytest -n auto --dist loadgroup
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 unit: $(BIN)/dpack ## The tests that need no download: a few seconds, for every save
 	$(BIN)/python -m pytest -n auto -q -m 'not real'

@@ -92,10 +92,13 @@ def _read_dynamic(segment: Any, facts: dict[str, Any]) -> None:
             facts["rpath"].append(tag.rpath if tag.entry.d_tag == "DT_RPATH" else tag.runpath)
         elif tag.entry.d_tag in _COUNTED:
             facts["tables"][tag.entry.d_tag] = tag.entry.d_val
-    # lief sorts the table anew when it writes the hash table over it; relocations name the new places.
+    # lief sorts the table anew when it writes the hash table over it; relocations name the new places. The
+    # section knows the length of the table; by the segment pyelftools counts the symbols in that hash table,
+    # which of a program that exports nothing are none.
+    table = segment.elffile.get_section_by_name(".dynsym") or segment
     facts["symbols"] = sorted(
         (s.name, s.entry.st_info.bind, s.entry.st_info.type, s.entry.st_size, s.entry.st_shndx == "SHN_UNDEF")
-        for s in segment.iter_symbols()
+        for s in table.iter_symbols()
     )
 
 
@@ -113,7 +116,7 @@ def _changed(original: Path, why: str) -> DpackError:
     return DpackError(
         f"cannot use the rewritten {original.name}",
         why,
-        next="keep the file as it is: --no-strip; and please report this",
+        next="try --no-strip; and please report this, with the program",
     )
 
 

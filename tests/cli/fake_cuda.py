@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -78,8 +78,17 @@ def compile_library(library: Library, directory: Path, *flags: str) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     links = [directory / need for need in library.needs]
     path = directory / library.soname
-    own = ["-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{library.soname}", "-Wl,-rpath-link", directory]
-    gcc(*own, "-Wl,--no-as-needed", *links, *flags, "-o", path, source=library.source)
+    own = ["-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{library.soname}"]
+    gcc(
+        *own,
+        f"-Wl,-rpath-link,{directory}",
+        "-Wl,--no-as-needed",
+        *links,
+        *flags,
+        "-o",
+        path,
+        source=library.source,
+    )
     return path
 
 
@@ -93,7 +102,7 @@ def compile_libraries(libraries: Sequence[Library], directory: Path) -> Path:
 def compile_program(
     path: Path, calls: Sequence[str], libraries: Path | None, sonames: Sequence[str], *flags: str
 ) -> Path:
-    """A program that prints what each of ``calls`` returns; linked to ``sonames`` in the directory ``libraries``."""
+    """A program that prints what each of ``calls`` returns; it links ``sonames`` of the directory ``libraries``."""
     declared = "".join(f"int {name}(void);" for name in calls)
     body = "".join(f'printf("{name} %d\\n", {name}());' for name in calls)
     source = f'#include <stdio.h>\n{declared}\nint main(void) {{ puts("started"); {body} return 0; }}\n'
@@ -102,8 +111,3 @@ def compile_program(
     path.parent.mkdir(parents=True, exist_ok=True)
     gcc("-g", *search, *links, *flags, "-o", path, source=source)
     return path
-
-
-def renamed(library: Library, **changes: object) -> Library:
-    """The library with some fields changed."""
-    return replace(library, **changes)  # type: ignore[arg-type]  # the names are checked by replace itself

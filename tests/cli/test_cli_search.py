@@ -71,7 +71,9 @@ def test_links_that_lead_in_a_circle_are_a_miss_and_no_endless_search(dpack, cnn
     (loop / "libcudart.so").symlink_to("libcudart.so.12")
     for name in ("libcudnn.so.9", "libcublas.so.12", "libcublasLt.so.12"):
         (loop / name).symlink_to(cuda / name)
-    dpack("plan", cnn, "-L", "loop").refused(1, f"{loop} (library path): libcudart.so.12 passed over", "leads nowhere")
+    dpack("plan", cnn, "-L", "loop").refused(
+        1, f"{loop} (library path): libcudart.so.12 passed over", "leads nowhere"
+    )
     dpack("plan", cnn, "-L", "loop", "-L", cuda).done()
 
 

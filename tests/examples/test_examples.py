@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from builders.libraries import chosen_sets
+
+from packager.resolve.elf import read_elf
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 REFERENCE = Path(__file__).with_name("reference_cuda.cpp")
@@ -195,3 +198,14 @@ class TestGpuPrograms:
         assert "RUNPATH" not in dynamic
         assert str(cuda_sdk) not in dynamic
         assert "[libcudnn.so.9]" in dynamic
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("library_set", chosen_sets()[1:], ids=lambda each: each.name)
+def test_the_gpu_programs_build_against_every_set(library_set, peer, tmp_path):
+    compiler = peer("g++" if library_set.machine == "x86_64" else f"{library_set.machine}-linux-gnu-g++")
+    sdk = library_set.sdk(tmp_path / "sdk")
+    for path in build(GPU_PROGRAMS, tmp_path / "built", f"CUDA={sdk}", f"CXX={compiler}").values():
+        elf = read_elf(path)
+        assert elf.machine.name == library_set.machine
+        assert {"libcudnn.so.9", f"libcublas.so.{library_set.cuda}"} <= set(elf.needed)

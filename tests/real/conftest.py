@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 from builders.elf import AARCH64, Tiny
+from builders.libraries import chosen_sets
 
 from packager.request import Analysis, Request, Supply, analyse
 from packager.source import Distribution, default_cache, library_directories
 
 DPACK = Path(sys.executable).with_name("dpack")
-_SHARED = str(Path(__file__).parents[1] / "conftest.py")
 
 _HOST_LIBRARIES = (
     "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1",
@@ -44,14 +44,10 @@ _CALLS = {
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test that asks for ``library_set`` on every set that was chosen, one set on one worker."""
+    """Run each test that asks for ``library_set`` on every set that was chosen."""
     if "library_set" not in metafunc.fixturenames:
         return
-    shared = metafunc.config.pluginmanager.get_plugin(_SHARED)
-    rows = [
-        pytest.param(each, id=each.name, marks=[pytest.mark.real, pytest.mark.xdist_group(each.name)])
-        for each in shared.chosen_sets()
-    ]
+    rows = [pytest.param(each, id=each.name, marks=pytest.mark.real) for each in chosen_sets()]
     metafunc.parametrize("library_set", rows, indirect=True, scope="session")
 
 
@@ -97,7 +93,7 @@ class Case:
 
     def analysis(self, model: str, **changes: Any) -> Analysis:
         """The analysis for this model, the pinned wheels taken from the cache."""
-        request = {
+        request: dict[str, Any] = {
             "program": self.program(model),
             "models": (model,),
             "root": self.sysroot,

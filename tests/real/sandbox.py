@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from packager.resolve.elf import ElfFile, read_elf
+from packager.resolve.elf import read_elf
 
 GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
 _DRIVER_API = re.compile(r"cu[A-Z]\w*")
@@ -128,12 +128,9 @@ def host_glibc(compiler: str) -> dict[str, str]:
 
 def compile_driver(path: Path, compiler: str, libraries: Sequence[Path]) -> Path:
     """A libcuda.so.1 that has every function of the driver that ``libraries`` link, and does nothing."""
-    names = set()
-    for library in libraries:
-        with ElfFile(library) as file:
-            names |= {
-                each.name for each in file.symbols() if not each.defined and _DRIVER_API.fullmatch(each.name)
-            }
+    command = ["nm", "--dynamic", "--undefined-only", "--format=just-symbols", *map(str, libraries)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout if libraries else ""
+    names = {name for line in told.splitlines() if _DRIVER_API.fullmatch(name := line.partition("@")[0])}
     source = "".join(f"int {name}(void) {{ return 100; }}\n" for name in sorted(names))
     flags = ["-shared", "-fPIC", "-nostdlib", f"-Wl,-soname,{DRIVER}"]
     subprocess.run([compiler, "-x", "c", "-", "-o", str(path), *flags], input=source, text=True, check=True)

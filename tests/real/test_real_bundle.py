@@ -6,13 +6,14 @@ import base64
 import csv
 import json
 import platform
+import re
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sandbox import Sandbox, compile_asker, compile_driver, host_glibc, needing_driver
+from sandbox import DRIVER, GLIBC, Sandbox, compile_asker, compile_driver, host_glibc, needing_driver
 
 from packager.emit import EPOCH
 
@@ -82,6 +83,17 @@ def test_the_archive_tells_nothing_of_this_machine(unpacked, case):
 def test_licence_texts_come_along(unpacked):
     texts = [path for path in (unpacked.directory / "share").rglob("*") if path.is_file()]
     assert any("NVIDIA" in path.read_text(errors="replace") for path in texts)
+
+
+def test_whatever_a_library_links_is_in_the_bundle_or_the_hosts(unpacked):
+    """By readelf, so that it holds for another machine's bundle too, whose loader cannot run here."""
+    files = [unpacked.directory / "bin/mnist", *sorted((unpacked.directory / "lib").iterdir())]
+    there = {path.name for path in files} | {*GLIBC, DRIVER, "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+    for path in files:
+        command = ["readelf", "--dynamic", "--wide", path]
+        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        needed = re.findall(r"\(NEEDED\) +Shared library: \[(.+)\]", told)
+        assert set(needed) <= there, path.name
 
 
 @pytest.fixture(scope="session")

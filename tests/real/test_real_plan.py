@@ -52,12 +52,41 @@ class Expected:
 
 
 EXPECTED = {
-    "cu12": Expected(tensor_ir=False, cuda=12, builtins="12.9", sizes={"libcudnn_adv.so.9": 285_226_600, "libcudnn_cnn.so.9": 6_301_096}),
-    "cu12-new": Expected(tensor_ir=True, cuda=12, builtins="12.9", sizes={"libcudnn_adv.so.9": 232_904_280, "libcudnn_cnn.so.9": 4_203_992, "libcudnn_ext.so.9": 10_492_448},
+    "cu12": Expected(
+        tensor_ir=False,
+        cuda=12,
+        builtins="12.9",
+        sizes={"libcudnn_adv.so.9": 285_226_600, "libcudnn_cnn.so.9": 6_301_096},
     ),
-    "cu13-new": Expected(tensor_ir=True, cuda=13, builtins="13.5", sizes={"libcudnn_adv.so.9": 92_392_360, "libcudnn_cnn.so.9": 4_204_144, "libcudnn_ext.so.9": 10_492_592},
+    "cu12-new": Expected(
+        tensor_ir=True,
+        cuda=12,
+        builtins="12.9",
+        sizes={
+            "libcudnn_adv.so.9": 232_904_280,
+            "libcudnn_cnn.so.9": 4_203_992,
+            "libcudnn_ext.so.9": 10_492_448,
+        },
     ),
-    "cu13-aarch64": Expected(tensor_ir=True, cuda=13, builtins="13.5", sizes={"libcudnn_adv.so.9": 113_365_208, "libcudnn_cnn.so.9": 2_370_976, "libcudnn_ext.so.9": 8_397_224},
+    "cu13-new": Expected(
+        tensor_ir=True,
+        cuda=13,
+        builtins="13.5",
+        sizes={
+            "libcudnn_adv.so.9": 92_392_360,
+            "libcudnn_cnn.so.9": 4_204_144,
+            "libcudnn_ext.so.9": 10_492_592,
+        },
+    ),
+    "cu13-aarch64": Expected(
+        tensor_ir=True,
+        cuda=13,
+        builtins="13.5",
+        sizes={
+            "libcudnn_adv.so.9": 113_365_208,
+            "libcudnn_cnn.so.9": 2_370_976,
+            "libcudnn_ext.so.9": 8_397_224,
+        },
     ),
 }
 

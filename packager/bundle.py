@@ -72,10 +72,10 @@ def _contents(analysis: Analysis) -> Contents:
 
 
 def _places(d: Decision) -> tuple[str, ...]:
-    """Where a kept file stands in the bundle: under its soname, and under each other name it is asked for by."""
+    """Where a kept file stands in the bundle."""
     if d.group == EXECUTABLE:
         return (f"bin/{Path(d.path).name}",)
-    return tuple(f"lib/{name}" for name in (d.name, *d.also_asked_as))
+    return tuple(f"lib/{name}" for name in d.file_names)
 
 
 def _items(contents: Contents, scratch: Path) -> list[Item]:

@@ -63,11 +63,12 @@ def unreachable(decisions: Sequence[Decision]) -> Iterator[Conflict]:
 
 def _same_name(kept: Sequence[Decision]) -> Iterator[Conflict]:
     by_name: dict[str, Decision] = {}
-    for d in kept:
-        other = by_name.setdefault(d.name, d)
-        if other is not d and d.edges and other.edges:
+    named = [(each, name) for each in kept if each.edges for name in each.file_names]
+    for d, name in named:
+        other = by_name.setdefault(name, d)
+        if other is not d:
             yield Conflict(
-                f"two files are both {d.name}",
+                f"two files are both {name}",
                 f"{other.path} and {d.path}; lib/ of the bundle has room for one",
                 (f"leave one out by its path: --exclude {d.path}",),
             )

@@ -89,9 +89,15 @@ class Decision:
 
     @property
     def also_asked_as(self) -> tuple[str, ...]:
-        """Names other than its own that edges ask for it by; a link of each stands beside it in the bundle."""
-        names = {edge.name for edge in self.edges if "/" not in edge.name}
-        return tuple(sorted(names - {self.name}))
+        """Names other than its own that edges ask for it by."""
+        return tuple(sorted({edge.name for edge in self.edges if "/" not in edge.name} - {self.name}))
+
+    @property
+    def file_names(self) -> tuple[str, ...]:
+        """The names that it has in the bundle's lib/: those that it is asked for by, as the loader opens files
+        by them. One, as a rule, and its soname.
+        """
+        return tuple(sorted({edge.name for edge in self.edges if "/" not in edge.name})) or (self.name,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What the plan decides, as tables: a closure drawn with arrows on the left, each file's fate on the right."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,9 @@ ARROW = re.compile(r"(\S+) (->|=>|~>|\?>)(?:\[([^\]]*)\])? (\S+)")
 
 
 def thing(name):
-    elf = Elf(path=f"/lib/{name}", machine=machine_named("x86_64"), type=3, size=1000, soname=name)
+    elf = Elf(
+        f"/lib/{name}", machine_named("x86_64"), 3, 1000, interp="/lib/ld.so", soname=name, dynamic=True
+    )
     return Object(f"/lib/{name}", f"/lib/{name}", f"/lib/{name}", elf, How.DEFAULT)
 
 
@@ -227,3 +230,59 @@ def test_without_a_model_the_plan_tells_what_naming_one_would_save():
     assert savings["cnn"] == 2000
     assert savings["rnn"] == 1000
     assert not plan_of(CUDNN, "cnn").savings
+
+
+def test_a_library_stands_in_the_bundle_under_the_names_it_is_asked_for_by():
+    assert [d.file_names for d in plan_of("app -> liba.so.1").decisions[1:]] == [("liba.so.1",)]
+    base = closure("app -> liba.so.1")
+    asked = tuple(Edge(e.source, "libalias.so", e.kind, e.evidence, e.target, e.how) for e in base.edges)
+    plan = make_plan(Closure(base.objects, asked), RECIPES, Choice())
+    assert [d.file_names for d in plan.decisions[1:]] == [("libalias.so",)]
+
+
+def test_two_files_of_one_name_do_not_fit_into_one_directory():
+    base = closure("app -> liba.so.1 app -> libb.so.1")
+    other = Object("/opt/liba.so.1", "/opt/liba.so.1", "/x", thing("liba.so.1").elf, How.PATH)
+    edges = (
+        *base.edges,
+        Edge("/lib/app", "liba.so.1", Kind.DLOPEN, Evidence(Source.USER), other.path, How.PATH),
+    )
+    (conflict,) = make_plan(Closure((*base.objects, other), edges), RECIPES, Choice()).conflicts
+    assert conflict.what == "two files are both liba.so.1"
+
+
+@pytest.mark.parametrize(
+    ("name", "runpath", "rpath", "conflicts"),
+    [
+        ("libmine.so.1", None, None, 0),
+        ("libmine.so.1", "$ORIGIN", None, 0),
+        ("libmine.so.1", "${ORIGIN}/.:/opt", None, 0),
+        ("libmine.so.1", "/opt/lib", "$ORIGIN", 0),
+        ("libcublas.so.12", "$ORIGIN", None, 0),
+        ("libcublas.so.12", "/opt/lib", None, 1),
+    ],
+)
+def test_a_library_that_looks_elsewhere_gets_an_rpath_unless_its_licence_forbids_it(
+    name, runpath, rpath, conflicts
+):
+    base = closure(f"app -> {name} {name} -> libb.so.1")
+    objects = tuple(
+        replace(o, elf=replace(o.elf, runpath=runpath)) if o.name == name else o for o in base.objects
+    )
+    plan = make_plan(Closure(objects, base.edges), RECIPES, Choice())
+    assert plan.decisions[1].change.rpath == rpath
+    assert len(plan.conflicts) == conflicts
+
+
+def test_a_library_that_is_needed_by_its_path_is_a_conflict():
+    base = closure("app -> liba.so.1")
+    edges = tuple(Edge(e.source, "/opt/liba.so.1", e.kind, e.evidence, e.target, e.how) for e in base.edges)
+    (conflict,) = make_plan(Closure(base.objects, edges), RECIPES, Choice()).conflicts
+    assert conflict.what == "app needs /opt/liba.so.1 by its path"
+
+
+def test_the_program_is_stripped_and_gets_its_rpath():
+    assert plan_of("app -> liba.so.1").program.change.words == ("stripped", "rpath $ORIGIN/../lib")
+    assert plan_of("").program.change.words == ("stripped",)
+    unstripped = make_plan(closure("app -> liba.so.1"), RECIPES, Choice(strip=False))
+    assert unstripped.program.change.words == ("rpath $ORIGIN/../lib",)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import sys
-from types import FrameType
-from typing import Any
 
 import click
 
 from packager import __version__
+from packager.cli import interrupt
 from packager.errors import EXIT_NO, DpackError
 
 _COMMANDS = {
@@ -75,7 +73,7 @@ def dpack() -> None:
 
 def main() -> None:
     """The ``dpack`` program: runs a command and turns every DpackError into a message and an exit code."""
-    signal.signal(signal.SIGTERM, _terminated)
+    interrupt.install()
     try:
         code = dpack.main(standalone_mode=False, prog_name="dpack")
     except DpackError as error:
@@ -99,8 +97,3 @@ def _complain(error: DpackError) -> None:
     click.echo(f"dpack: {first}", err=True)
     for line in rest:
         click.echo(line, err=True)
-
-
-def _terminated(number: int, frame: FrameType | None) -> Any:
-    """SIGTERM ends as Ctrl-C does, so that what was half written goes away."""
-    raise KeyboardInterrupt

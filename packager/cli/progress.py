@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from packager.cli import interrupt
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -80,11 +82,18 @@ def _bars() -> Progress:
 
 
 @contextmanager
-def bytes_bar(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
-    """A bar for ``total`` bytes while the block runs; None in place of one where stderr is no terminal."""
+def bytes_bar(label: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for ``total`` bytes while the block runs, where stderr is a terminal. What it gives takes the bytes
+    that are done, and raises KeyboardInterrupt when the user wants to stop.
+    """
     if not sys.stderr.isatty():
-        yield None
+        yield lambda _count: interrupt.check()
         return
     with _bars() as progress:
         task = progress.add_task(label, total=total)
-        yield lambda n: progress.advance(task, n)
+
+        def advance(count: int) -> None:
+            interrupt.check()
+            progress.advance(task, count)
+
+        yield advance

@@ -14,7 +14,8 @@ _received: list[int] = []
 
 def install() -> None:
     """Make both signals raise KeyboardInterrupt, so that what was half written goes away. One that is ignored,
-    as in a job that a script started in the background, stays so."""
+    as in a job that a script started in the background, stays so.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _stop)

@@ -12,6 +12,7 @@ from packager.account.licence import licence_texts
 from packager.account.manifest import FILE_NAME, Contents, Placed, manifest, to_json, with_archive
 from packager.account.origin import origins
 from packager.emit import Entry, Format, Item, Written, write
+from packager.errors import DpackError, usage
 from packager.plan import EXECUTABLE, Action, Change, Decision
 from packager.request import Analysis
 
@@ -41,6 +42,7 @@ def bundle(analysis: Analysis, output: Output, progress: Callable[[int], None] |
     Raises DpackError where a file cannot be read, changed or written; nothing is left behind then.
     """
     plan = analysis.plan
+    _check_inputs(analysis, output.path)
     contents = _contents(analysis)
 
     def last(entries: tuple[Entry, ...]) -> Item:
@@ -48,7 +50,7 @@ def bundle(analysis: Analysis, output: Output, progress: Callable[[int], None] |
 
     with tempfile.TemporaryDirectory(prefix="dpack-") as scratch:
         written = write(
-            _items(contents, Path(scratch)),
+            _prepared(contents, Path(scratch)),
             last,
             output.path,
             format=output.format,
@@ -59,6 +61,15 @@ def bundle(analysis: Analysis, output: Output, progress: Callable[[int], None] |
         )
     whole = manifest(plan, written.entries[:-1], contents)
     return Bundle(written, with_archive(whole, written.format, written.size, written.sha256))
+
+
+def _check_inputs(analysis: Analysis, output: Path) -> None:
+    """Refuse to write over a file that goes into the bundle."""
+    for o in analysis.closure.objects:
+        if output.exists() and output.samefile(o.host):
+            raise usage(
+                f"cannot write {output}", f"it is {o.name}, which goes into the bundle", next="name another"
+            )
 
 
 def _contents(analysis: Analysis) -> Contents:
@@ -76,6 +87,18 @@ def _places(d: Decision) -> tuple[str, ...]:
     if d.group == EXECUTABLE:
         return (f"bin/{Path(d.path).name}",)
     return tuple(f"lib/{name}" for name in d.file_names)
+
+
+def _prepared(contents: Contents, scratch: Path) -> list[Item]:
+    """The items; the changed copies of some of them stand in ``scratch``."""
+    try:
+        return _items(contents, scratch)
+    except OSError as error:
+        raise DpackError(
+            f"cannot prepare the bundle in {scratch.parent}",
+            error.strerror or str(error),
+            next="make room there, or set TMPDIR to a directory that has it",
+        ) from error
 
 
 def _items(contents: Contents, scratch: Path) -> list[Item]:
@@ -102,7 +125,7 @@ def _changed(source: Path, change: Change, scratch: Path) -> Path:
         result = scratch / "stripped"
         strip(source, result)
     if change.rpath is not None:
-        unpatched, result = result, scratch / source.name
+        unpatched, result = result, scratch / "with-rpath"
         set_rpath(unpatched, result, change.rpath)
     verify(source, result, change.rpath)
     return result

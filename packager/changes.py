@@ -1,12 +1,14 @@
 """Which kept files are changed on their way into the bundle, and how. Pure: it decides, transform does.
 
-The program itself is stripped and gets the rpath to lib/. A library is changed only where it would not find
-its neighbours otherwise: its own DT_RUNPATH hides the program's rpath from it (ld.so(8)) and does not name its
-own directory. A file whose licence forbids changes is never touched.
+The program itself is stripped and gets the rpath to lib/. A library that asks for others gets one only where its
+own search path begins elsewhere than in its own directory: it would find other files than the bundle's, or, as
+its DT_RUNPATH hides the program's rpath from it (ld.so(8)), none. A file whose licence forbids changes is never
+touched.
 """
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -35,7 +37,7 @@ def _program(d: Decision, kept: Sequence[Decision], *, strip: bool) -> Change:
 
 def _library(d: Decision, kept: Sequence[Decision], recipes: Recipes) -> Change:
     allowed = d.family is None or recipes.licence(d.family).modify
-    return Change(rpath=LIBRARY_RPATH) if allowed and _blind(d, kept) else Change()
+    return Change(rpath=LIBRARY_RPATH) if allowed and _strays(d, kept) else Change()
 
 
 def unreachable(decisions: Sequence[Decision]) -> Iterator[Conflict]:
@@ -74,14 +76,24 @@ def _same_name(kept: Sequence[Decision]) -> Iterator[Conflict]:
             )
 
 
-def _blind(d: Decision, kept: Sequence[Decision]) -> bool:
-    """True when ``d`` asks for another kept file, and its own search path leads it elsewhere."""
+def _strays(d: Decision, kept: Sequence[Decision]) -> bool:
+    """True when ``d`` asks for another kept file, and its own search path begins elsewhere than beside it: on
+    the target something else may lie there.
+    """
     elf = d.object.elf if d.object else None
-    if elf is None or elf.runpath is None or _sees_its_own_directory(elf.runpath):
+    path = None if elf is None else elf.runpath if elf.runpath is not None else elf.rpath
+    if path is None or _beside_it(path.split(":")[0]):
         return False
     return any(edge.source == d.path for other in kept for edge in other.edges)
 
 
-def _sees_its_own_directory(runpath: str) -> bool:
-    own = {"$ORIGIN", "${ORIGIN}"}
-    return any(entry.rstrip("/.") in own for entry in runpath.split(":"))
+def _blind(d: Decision, kept: Sequence[Decision]) -> bool:
+    """True when ``d`` would not find another kept file: its DT_RUNPATH, which hides the program's rpath from
+    it, does not name its own directory at all.
+    """
+    runpath = d.object.elf.runpath if d.object else None
+    return runpath is not None and not any(map(_beside_it, runpath.split(":"))) and _strays(d, kept)
+
+
+def _beside_it(entry: str) -> bool:
+    return posixpath.normpath(entry) in {"$ORIGIN", "${ORIGIN}"}

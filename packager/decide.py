@@ -24,14 +24,15 @@ def make_plan(closure: Closure, recipes: Recipes, choice: Choice) -> Plan:
     plan = _decide(closure, recipes, choice)
     if choice.models:
         return plan
-    return replace(plan, savings=tuple(_savings(closure, recipes, choice)))
+    return replace(plan, savings=tuple(_savings(closure, recipes, plan)))
 
 
-def _savings(closure: Closure, recipes: Recipes, choice: Choice) -> Iterator[Saving]:
+def _savings(closure: Closure, recipes: Recipes, whole: Plan) -> Iterator[Saving]:
+    gone = {d.path for d in whole.of(Action.DROP)}
     for model in recipes.models:
-        plan = _decide(closure, recipes, replace(choice, models=(model,)))
-        dropped = plan.of(Action.DROP)
-        if dropped and not plan.conflicts:
+        plan = _decide(closure, recipes, replace(whole.choice, models=(model,)))
+        dropped = [d for d in plan.of(Action.DROP) if d.path not in gone]
+        if dropped and len(plan.conflicts) <= len(whole.conflicts):
             yield Saving(model.name, tuple(d.name for d in dropped), sum(d.size for d in dropped))
 
 
@@ -114,6 +115,8 @@ class _Planner:
             return None
         if edge.kind is Kind.NEEDED:
             return f"needed by {by}", ""
+        if edge.evidence.source is Source.USER:
+            return f"asked for with --include {edge.evidence.rule}", ""
         if edge.evidence.source is Source.NOTE:
             vouched = edge.evidence.need is not Need.OPTIONAL
             return (f"{edge.evidence.need} by the .note.dlopen of {by}", "") if vouched else None
@@ -242,6 +245,8 @@ class _Planner:
         for d in decisions:
             if d.action is Action.KEEP and d.family is not None and d.component is None:
                 yield f"{d.name} belongs to {d.family.title}, and no recipe knows it: kept ({d.family.source})"
+            if d.action is Action.KEEP and any(e.kind is Kind.DLOPEN and "/" in e.name for e in d.edges):
+                yield f"{d.name} is opened by its path: the loader looks for it there, and not in the bundle"
             if d.action is Action.DROP and any(
                 e.kind is Kind.NEEDED and e.source in self.kept for e in d.edges
             ):

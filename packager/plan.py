@@ -99,6 +99,11 @@ class Decision:
         """
         return tuple(sorted({edge.name for edge in self.edges if "/" not in edge.name})) or (self.name,)
 
+    @property
+    def copies(self) -> int:
+        """How often the file is written: once, or under each of several names that it is asked for by."""
+        return len(self.file_names) if self.action is Action.KEEP else 1
+
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
@@ -149,7 +154,11 @@ class Plan:
 
     def size(self, action: Action) -> int:
         """The bytes of the files with this action."""
-        return sum(d.size for d in self.of(action))
+        return sum(d.size * d.copies for d in self.of(action))
+
+    def count(self, action: Action) -> int:
+        """The number of files with this action."""
+        return sum(d.copies for d in self.of(action))
 
     @property
     def complete(self) -> bool:

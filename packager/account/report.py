@@ -36,7 +36,8 @@ def plan_text(plan: Plan) -> str:
 def _row(d: Decision, width: int) -> str:
     size = human(d.size) if d.size else "-"
     rule = f"  [{d.rule}]" if d.rule else ""
-    words = f" ({', '.join(d.change.words)})" if d.change else ""
+    more = [f"also as {name}" for name in d.file_names[1:]] if d.action is Action.KEEP else []
+    words = f" ({', '.join([*d.change.words, *more])})" if d.change or more else ""
     return f"  {d.name.ljust(width)}  {size:>8}  {d.reason}{words}{rule}"
 
 
@@ -50,6 +51,8 @@ def host_text(plan: Plan) -> str:
     ]
     if needs.driver:
         parts.append(f"the NVIDIA driver ({few(needs.driver)})")
+    if needs.loader and not parts:
+        parts.append(f"the loader {needs.loader}")
     return "; ".join(parts) or "nothing but a Linux kernel"
 
 
@@ -79,7 +82,7 @@ def _footer(plan: Plan) -> Iterator[str]:
     yield from _newer_runtime(plan)
     parts = []
     for action, verb in ((Action.KEEP, "keeps"), (Action.DROP, "drops")):
-        count = len(plan.of(action))
+        count = plan.count(action)
         parts.append(f"{verb} {count} file{'' if count == 1 else 's'}, {human(plan.size(action))}")
     yield f"{'; '.join(parts)}; leaves {len(plan.of(Action.HOST))} to the host"
 

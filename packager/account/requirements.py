@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from packager.plan import Action, Decision, Plan
+from packager.resolve.closure import Kind
 
 DRIVER_GROUP = "driver"
 """The group of the GPU driver's libraries in the recipes."""
@@ -121,7 +122,12 @@ def _versions(kept: Sequence[Decision]) -> Iterator[tuple[str, str]]:
 
 
 def _host_libraries(plan: Plan) -> Iterator[HostLibrary]:
+    """What is left to the host, and what was left out although something kept needs it."""
     kept = {d.path: d.name for d in plan.of(Action.KEEP)}
-    for d in sorted(plan.of(Action.HOST), key=lambda d: d.name):
-        askers = {kept[edge.source] for edge in d.edges if edge.source in kept}
-        yield HostLibrary(d.name, d.group, d.reason, d.rule, tuple(sorted(askers)))
+    for d in sorted((*plan.of(Action.HOST), *plan.of(Action.DROP)), key=lambda d: d.name):
+        edges = [
+            e for e in d.edges if e.source in kept and (d.action is Action.HOST or e.kind is Kind.NEEDED)
+        ]
+        if d.action is Action.HOST or edges:
+            askers = {kept[edge.source] for edge in edges}
+            yield HostLibrary(d.name, d.group, d.reason, d.rule, tuple(sorted(askers)))

@@ -10,7 +10,7 @@ import click
 
 from packager.account import table
 from packager.account.compare import Sizes, framework_table, size_table, sizes_of_manifest, sizes_of_plan
-from packager.account.report import plan_text
+from packager.account.report import plan_json, plan_text
 from packager.bundle import Output
 from packager.bundle import bundle as write_bundle
 from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, print_json, request_options
@@ -70,11 +70,15 @@ def bundle(
     chosen = format_of(name, form)
     level_of(chosen, level)  # a wrong level is refused before any work
     target = Output(Path(name), chosen, force=force, epoch=epoch_of(os.environ), level=level)
-    if not dry_run:
-        check_output(target.path, force=force)
+    if as_json and markdown:
+        raise click.UsageError("--json and --markdown exclude each other.")
+    check_output(target.path, force=force)
     analysis = analysis_of(program, **options)
     _show_plan(analysis.plan, quiet=as_json or markdown)
     fail_unless_complete(analysis)
+    if dry_run and as_json:
+        print_json(plan_json(analysis.plan))
+        return
     if dry_run:
         _show_sizes(sizes_of_plan(analysis.plan), analysis, markdown=markdown)
         return

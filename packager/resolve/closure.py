@@ -22,6 +22,8 @@ class Source(StrEnum):
 
     DYNAMIC = "DT_NEEDED"
     INTERPRETER = "PT_INTERP"
+    FILTER = "DT_FILTER"
+    AUXILIARY = "DT_AUXILIARY"
     RECIPE = "recipe"
     NOTE = ".note.dlopen"
     STRING = "string"

@@ -28,6 +28,8 @@ DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_JMPREL = 2, 7, 8, 23
 DT_GNU_HASH, DT_FLAGS_1, DT_VERNEED, DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFB, 0x6FFFFFFE, 0x6FFFFFFF
 DF_1_NODEFLIB, DF_1_PIE = 0x800, 0x08000000
 
+DT_AUXILIARY, DT_FILTER = 0x7FFFFFFD, 0x7FFFFFFF
+
 _DYNAMIC_LIMIT = 1 << 20
 _STRING_LIMIT = 1 << 16
 _TABLE_LIMIT = 1 << 22
@@ -78,6 +80,8 @@ class Elf:
     flags_1: int = 0
     dynamic: bool = False
     versions: tuple[VersionNeed, ...] = ()
+    filters: tuple[str, ...] = ()
+    auxiliaries: tuple[str, ...] = ()
 
     @property
     def nodeflib(self) -> bool:
@@ -228,6 +232,8 @@ class ElfFile:
             flags_1=self.tag(DT_FLAGS_1) or 0,
             dynamic=bool(self._tags),
             versions=tuple(self._version_needs()),
+            filters=tuple(self._string(value) for tag, value in self._tags if tag == DT_FILTER),
+            auxiliaries=tuple(self._string(value) for tag, value in self._tags if tag == DT_AUXILIARY),
         )
 
     def _named(self, tag: int) -> str | None:

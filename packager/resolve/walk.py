@@ -8,7 +8,7 @@ objects. A name that nothing answers becomes a miss, never an exception.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from packager.recipes import Component, Recipes
@@ -119,15 +119,18 @@ class _Walk:
         """Map one object and, breadth-first, all that it needs."""
         first = self._add(found, loader)
         if interpreter is not None:
-            self._add(interpreter, first.path)
+            base = posixpath.basename(interpreter.path)
+            self._add(interpreter, first.path, base)
+            if base.startswith("ld-musl-"):  # musl's loader is its C library too, and answers to that name
+                self._names["libc.so"] = interpreter.path
             self._record(first, interpreter.path, Kind.NEEDED, Evidence(Source.INTERPRETER), interpreter)
         queue = [first]
         for asker in queue:
-            for name in asker.elf.needed:
+            for name, evidence in _linked(asker.elf):
                 answer = self._find(name, asker)
                 if isinstance(answer, Found) and answer.how is not How.LOADED:
                     queue.append(self._add(answer, asker.path, name))
-                self._record(asker, name, Kind.NEEDED, Evidence(Source.DYNAMIC), answer)
+                self._record(asker, name, Kind.NEEDED, evidence, answer)
         return first
 
     def _add(self, found: Found, loader: str, name: str = "") -> Object:
@@ -273,3 +276,10 @@ class _Walk:
         majors = self.recipes.cuda_majors
         fitting = tuple(n for n in names if not majors([n]) or majors([n]) & in_use)
         return fitting or names
+
+
+def _linked(elf: Elf) -> Iterator[tuple[str, Evidence]]:
+    """What the loader maps with an object: what it needs, what it stands in for, and what may stand in for it."""
+    yield from ((name, Evidence(Source.DYNAMIC)) for name in elf.needed)
+    yield from ((name, Evidence(Source.FILTER)) for name in elf.filters)
+    yield from ((name, Evidence(Source.AUXILIARY, need=Need.OPTIONAL)) for name in elf.auxiliaries)

@@ -20,12 +20,16 @@ def set_rpath(source: Path, target: Path, rpath: str) -> None:
     import lief  # noqa: PLC0415 - takes a third of a second to import
 
     lief.logging.disable()
-    binary = lief.ELF.parse(str(source))
+    with source.open("rb") as stream:
+        binary = lief.ELF.parse(stream)
     if binary is None:
         raise DpackError(f"cannot set the rpath of {source}", "lief cannot read the file")
     for tag in (lief.ELF.DynamicEntry.TAG.RPATH, lief.ELF.DynamicEntry.TAG.RUNPATH):
         while binary.has(tag):
             binary.remove(tag)
     binary.add(lief.ELF.DynamicEntryRpath(rpath))
-    binary.write(str(target))
+    try:
+        binary.write(str(target))
+    except RuntimeError as error:
+        raise DpackError(f"cannot set the rpath of {source}", f"lief: {error}") from error
     target.chmod(0o755)

@@ -258,6 +258,10 @@ def test_two_files_of_one_name_do_not_fit_into_one_directory():
         ("libmine.so.1", "$ORIGIN", None, 0),
         ("libmine.so.1", "${ORIGIN}/.:/opt", None, 0),
         ("libmine.so.1", "/opt/lib", "$ORIGIN", 0),
+        ("libmine.so.1", "$ORIGIN/..", "$ORIGIN", 0),
+        ("libmine.so.1", "/opt/lib:$ORIGIN", "$ORIGIN", 0),
+        ("libcublas.so.12", "/opt/lib:$ORIGIN", None, 0),
+        ("libcublas.so.12", "$ORIGIN/..", None, 1),
         ("libcublas.so.12", "$ORIGIN", None, 0),
         ("libcublas.so.12", "/opt/lib", None, 1),
     ],
@@ -286,3 +290,22 @@ def test_the_program_is_stripped_and_gets_its_rpath():
     assert plan_of("").program.change.words == ("stripped",)
     unstripped = make_plan(closure("app -> liba.so.1"), RECIPES, Choice(strip=False))
     assert unstripped.program.change.words == ("rpath $ORIGIN/../lib",)
+
+
+def test_what_is_excluded_anyway_is_no_saving_of_a_model():
+    assert {s.model for s in plan_of("app -> liba.so.1", exclude=("liba*",)).savings} == set()
+
+
+def test_a_library_that_is_opened_by_its_path_is_a_warning():
+    base = closure("app -> liba.so.1")
+    evidence = Evidence(Source.USER, "liba*")
+    edge = Edge("/lib/app", "plugins/liba.so.1", Kind.DLOPEN, evidence, "/lib/liba.so.1", How.PATH)
+    (warning,) = make_plan(Closure(base.objects, (*base.edges, edge)), RECIPES, Choice()).warnings
+    assert warning.startswith("liba.so.1 is opened by its path")
+
+
+def test_a_file_under_two_names_counts_twice_as_it_is_written():
+    base = closure("app -> liba.so.1")
+    edge = Edge("/lib/app", "liba.so", Kind.NEEDED, Evidence(Source.DYNAMIC), "/lib/liba.so.1", How.LOADED)
+    plan = make_plan(Closure(base.objects, (*base.edges, edge)), RECIPES, Choice())
+    assert (plan.count(Action.KEEP), plan.size(Action.KEEP)) == (3, 3000)

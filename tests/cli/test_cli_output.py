@@ -190,3 +190,28 @@ def test_one_bundle_after_another_has_the_same_bytes(dpack, cnn, cuda):
         dpack("bundle", cnn, "-L", cuda, "--model", "cnn", "--force").done()
         written.append((dpack.cwd / "mnist.tar.zst").read_bytes())
     assert written[0] == written[1]
+
+
+@pytest.mark.parametrize("form", ["tar", "tar.zst"])
+def test_what_goes_into_the_bundle_is_never_written_over(form, dpack, plain):
+    program = dpack.cwd / "hello"
+    program.write_bytes(plain.read_bytes())
+    dpack("bundle", program, "-o", program, "--format", form, "--force").refused(2, "goes into the bundle")
+    assert program.read_bytes() == plain.read_bytes()
+
+
+def test_a_dry_run_as_json_is_the_plan_as_json(dpack, cnn, cuda):
+    dry = dpack("bundle", cnn, "-L", cuda, "-n", "--json").done()
+    assert dry.json == dpack("plan", cnn, "-L", cuda, "--json").done().json
+
+
+def test_a_scratch_directory_without_room_is_told(dpack, peer, plain):
+    script = 'mkdir full && mount -t tmpfs -o size=4k none full || exit 99; TMPDIR=$PWD/full exec "$@"'
+    done = subprocess.run(
+        [peer("unshare"), "-rm", "sh", "-c", script, "sh", *dpack.command("bundle", plain, "-o", "x.tar")],
+        cwd=dpack.cwd, env=dpack.environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    assert "dpack: cannot prepare the bundle in" in done.stderr
+    assert "TMPDIR" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -362,3 +362,17 @@ def test_a_relative_name_with_a_slash_is_a_path_from_the_working_directory(
     assert ("sub/libx.so => not found" in told) is not found
     monkeypatch.chdir(tmp_path / where)
     assert walked(ours(str(app))) == {"sub/libx.so": str(tmp_path / "sub/libx.so") if found else ""}
+
+
+@pytest.mark.parametrize("flag", ["--filter", "--auxiliary"])
+def test_a_filter_is_followed_as_the_loader_follows_it(flag, tmp_path):
+    """DT_FILTER and DT_AUXILIARY (ld(1), -F and -f): the loader maps what they name with the library itself."""
+    real = real_loader()
+    library = [require("gcc"), "-shared", "-fPIC", "-nostdlib", "-x", "c", "-"]
+    for name, options in (("libbar.so", []), ("libflt.so", [f"-Wl,{flag},libbar.so"])):
+        target = ["-o", str(tmp_path / name), f"-Wl,-soname,{name}", *options]
+        subprocess.run([*library, *target], input=b"int bar(void) { return 1; }", check=True)
+    program = Tiny(machine=real.machine.number, interp=real.path, needed=("libflt.so",), rpath="$ORIGIN")
+    app = str(program.write(tmp_path / "app"))
+    assert f"{tmp_path}/libbar.so" in trace([app]).stdout
+    assert f"{tmp_path}/libbar.so" in {o.path for o in ours(app).objects}

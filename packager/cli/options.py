@@ -48,8 +48,8 @@ _OPTIONS = (
         type=_DIRECTORY,
         default=Path("/"),
         metavar="DIR",
-        help="Read the target's file system from DIR (a sysroot) instead of this machine's. APP stays a path of this "
-        "machine.",
+        help="Read the target's file system from DIR (a sysroot) instead of this machine's. "
+        "APP stays a path of this machine.",
     ),
     click.option(
         "--cpu", default="", metavar="LEVEL", help="glibc-hwcaps level of the target, e.g. x86-64-v3."

@@ -12,7 +12,7 @@ The Plan is the product: everything before it only reads, everything after it is
 errors       DpackError: what, why, what was tried, the next step
 recipes/     TOML ─► validated recipes; the only reader of the folder recipes/
 resolve/     machine · elf (one file's facts) · sysroot (the input file system) · cache (ld.so.cache, ld.so.conf)
-             · search (ld.so's rules) · strings · dlopen (recipe, note and string evidence) · imports
+             · search (ld.so's rules) · symbols · strings · dlopen (recipe, note and string evidence) · imports
              · closure (the nouns) · walk (resolve itself)
 plan         the nouns: Decision, Change, Conflict, Plan;  decide  makes a plan of a closure, purely, with
 changes      which files are stripped or get an rpath

@@ -70,7 +70,7 @@ def cannot_write(output: Path, error: OSError, most: int) -> DpackError:
     what = f"cannot write {output}"
     reason = error.strerror or str(error)
     if error.errno not in _FULL:
-        return DpackError(what, f"{reason} in {output.parent}")
+        return DpackError(what, f"{reason} in {output.parent}", next="choose another place with -o")
     free = shutil.disk_usage(output.parent).free
     return DpackError(
         what,

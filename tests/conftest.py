@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders.libraries import SETS, absent
+from builders.libraries import SETS
+from builders.oracle import require
 
 from packager.source import library_directories
 
@@ -16,13 +16,7 @@ from packager.source import library_directories
 def peer() -> Callable[[str], str]:
     """The path of another program that does part of dpack's work, to compare with."""
 
-    def find(name: str) -> str:
-        path = shutil.which(name)
-        if path is None:
-            absent(f"{name} is not installed")
-        return str(path)
-
-    return find
+    return require
 
 
 @pytest.fixture(scope="session")

@@ -6,17 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
+from builders.oracle import missing
 from packager.errors import DpackError
 from packager.source import Distribution, fetch, sdk
-
-
-def absent(why: str) -> None:
-    """Skip for what this machine lacks; where everything is required (CI), fail."""
-    if os.environ.get("DPACK_REQUIRE_PEERS") == "1":
-        pytest.fail(why)
-    pytest.skip(why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +26,7 @@ class LibrarySet:
         try:
             return fetch((*self.requirements, *more), machine=self.machine)
         except DpackError as error:
-            absent(f"the libraries of {self.name} cannot be had: {error}")
-            raise
+            missing(f"the libraries of {self.name} cannot be had: {error}")
 
     def sdk(self, directory: Path) -> Path:
         """``directory`` with include/ and lib/ of the set, as a compiler wants them."""

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import EPOCH, dump, expected, manifest
+from builders.bundles import EPOCH, dump, expected, manifest
 
 from packager.emit import Format, Item, write
 

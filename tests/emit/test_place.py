@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import manifest, missing, require
+from builders.bundles import manifest
+from builders.oracle import missing, require
 
 from packager.emit import Format, Item, write
 from packager.errors import DpackError

@@ -8,7 +8,8 @@ import tarfile
 
 import pytest
 import zstandard
-from conftest import EPOCH, dump, expected, manifest, require
+from builders.bundles import EPOCH, dump, expected, manifest
+from builders.oracle import require
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

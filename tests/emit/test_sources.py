@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import manifest
+from builders.bundles import manifest
 
 from packager.emit import Format, Item, write
 from packager.emit.pipeline import BUFFER

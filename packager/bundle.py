@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from packager.account.licence import licence_texts
 from packager.account.manifest import FILE_NAME, Contents, Placed, manifest, to_json, with_archive
 from packager.account.origin import origins
-from packager.emit import Entry, Format, Item, Written, write
-from packager.errors import DpackError, usage
-from packager.plan import EXECUTABLE, Action, Change, Decision
+from packager.emit import Entry, Format, Item, Written, in_order, write
+from packager.errors import usage
+from packager.plan import EXECUTABLE, Action, Decision
 from packager.request import Analysis
+from packager.transform.apply import Job
+from packager.transform.worker import working
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +51,9 @@ def bundle(analysis: Analysis, output: Output, progress: Callable[[int], None] |
     def last(entries: tuple[Entry, ...]) -> Item:
         return Item(FILE_NAME, 0o644, to_json(manifest(plan, entries, contents)))
 
-    with tempfile.TemporaryDirectory(prefix="dpack-") as scratch:
+    with items_of(contents) as items:
         written = write(
-            _prepared(contents, Path(scratch)),
+            items,
             last,
             output.path,
             format=output.format,
@@ -77,55 +80,39 @@ def _contents(analysis: Analysis) -> Contents:
     plan = analysis.plan
     files = [d.object.host for d in (*plan.of(Action.KEEP), *plan.of(Action.DROP)) if d.object]
     came_from = origins(files, analysis.loader.sysroot.root)
-    placed = [Placed(path, d, d.change.words) for d in plan.of(Action.KEEP) for path in _places(d)]
+    placed = [Placed(_place(d), d, d.change.words) for d in plan.of(Action.KEEP)]
     texts = licence_texts(came_from[d.object.host] for d in plan.of(Action.KEEP) if d.object)
     return Contents(tuple(placed), texts, came_from, analysis.recipes.licences)
 
 
-def _places(d: Decision) -> tuple[str, ...]:
+def _place(d: Decision) -> str:
     """Where a kept file stands in the bundle."""
-    if d.group == EXECUTABLE:
-        return (f"bin/{Path(d.path).name}",)
-    return tuple(f"lib/{name}" for name in d.file_names)
+    return f"bin/{Path(d.path).name}" if d.group == EXECUTABLE else f"lib/{d.file_names[0]}"
 
 
-def _prepared(contents: Contents, scratch: Path) -> list[Item]:
-    """The items; the changed copies of some of them stand in ``scratch``."""
-    try:
-        return _items(contents, scratch)
-    except OSError as error:
-        raise DpackError(
-            f"cannot prepare the bundle in {scratch.parent}",
-            error.strerror or str(error),
-            next="make room there, or set TMPDIR to a directory that has it",
-        ) from error
+@contextmanager
+def items_of(contents: Contents) -> Iterator[list[Item]]:
+    """What goes into the bundle: every file once, and links for the other names that it is asked for by.
+
+    Changed copies are made while the first items are already written, in the order in which they are needed.
+    """
+    with tempfile.TemporaryDirectory(prefix="dpack-") as scratch:
+        ordered = in_order([item for placed in contents.placed for item in _originals(placed)])
+        changes = {one.path: one.decision.change for one in contents.placed if one.decision.change}
+        jobs = {
+            item.path: Job(item.source, changes[item.path], Path(scratch, str(number)))
+            for number, item in enumerate(ordered)
+            if item.path in changes and isinstance(item.source, Path)
+        }
+        with working(tuple(jobs.values())) as results:
+            made = dict(zip(jobs, results, strict=True))
+            texts = [Item(text.path, 0o644, text.source) for text in contents.texts]
+            yield [*texts, *(replace(item, source=made.get(item.path, item.source)) for item in ordered)]
 
 
-def _items(contents: Contents, scratch: Path) -> list[Item]:
-    items = [Item(text.path, 0o644, text.source) for text in contents.texts]
-    for number, placed in enumerate(contents.placed):
-        if placed.decision.object is not None:
-            original = Path(placed.decision.object.host)
-            source = _changed(original, placed.decision.change, scratch / str(number))
-            items.append(Item(placed.path, 0o755, source))
-    return items
-
-
-def _changed(source: Path, change: Change, scratch: Path) -> Path:
-    """``source``, or a changed copy of it that was read back and compared."""
-    if not change:
-        return source
-    from packager.transform.rpath import set_rpath  # noqa: PLC0415 - lief is slow to import
-    from packager.transform.strip import strip  # noqa: PLC0415
-    from packager.transform.verify import verify  # noqa: PLC0415
-
-    scratch.mkdir()
-    result = source
-    if change.strip:
-        result = scratch / "stripped"
-        strip(source, result)
-    if change.rpath is not None:
-        unpatched, result = result, scratch / "with-rpath"
-        set_rpath(unpatched, result, change.rpath)
-    verify(source, result, change.rpath)
-    return result
+def _originals(placed: Placed) -> Iterator[Item]:
+    d = placed.decision
+    if d.object is not None:
+        yield Item(placed.path, 0o755, Path(d.object.host))
+        for name in () if d.group == EXECUTABLE else d.file_names[1:]:
+            yield Item(f"lib/{name}", 0o777, b"", d.file_names[0])

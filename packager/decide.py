@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
+from packager.cautions import cautions
 from packager.changes import changed, unreachable
 from packager.plan import Action, Choice, Conflict, Decision, Plan, Saving
 from packager.recipes import EVERY_FEATURE, Component, Recipes
@@ -243,19 +244,7 @@ class _Planner:
     def warnings(self, decisions: Sequence[Decision]) -> Iterator[str]:
         """What the user should look at although the bundle can be made."""
         for d in decisions:
-            if d.action is Action.KEEP and d.family is not None and d.component is None:
-                yield f"{d.name} belongs to {d.family.title}, and no recipe knows it: kept ({d.family.source})"
-            if d.action is Action.KEEP and any(e.kind is Kind.DLOPEN and "/" in e.name for e in d.edges):
-                yield f"{d.name} is opened by its path: the loader looks for it there, and not in the bundle"
-            if d.action is Action.DROP and any(
-                e.kind is Kind.NEEDED and e.source in self.kept for e in d.edges
-            ):
-                yield f"{d.name} is left out, but needed: the program will not start where the host lacks it"
-        for d in decisions:
-            if d.action is Action.KEEP and d.object is not None:
-                for attempt in d.object.passed_over:
-                    if attempt.stops_the_loader:
-                        yield f"{d.name}: the dynamic loader stops at {attempt}"
+            yield from cautions(d, self.kept)
         for miss in self.misses(Need.RECOMMENDED):
             component = self.recipes.component(miss.name)
             without = f": {component.without}" if component and component.without else ""
@@ -263,6 +252,9 @@ class _Planner:
         yield from self._unmatched()
 
     def _unmatched(self) -> Iterator[str]:
+        for pattern in self.choice.exclude:
+            if self._matches(self.closure.program, (pattern,)):
+                yield f"--exclude {pattern} matches the program itself, which stays"
         for option, patterns in (("--include", self.choice.include), ("--exclude", self.choice.exclude)):
             for pattern in patterns:
                 asked = any(_matches_any(edge.name, (pattern,)) for edge in self.closure.edges)

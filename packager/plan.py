@@ -95,14 +95,10 @@ class Decision:
     @property
     def file_names(self) -> tuple[str, ...]:
         """The names that it has in the bundle's lib/: those that it is asked for by, as the loader opens files
-        by them. One, as a rule, and its soname.
+        by them. One, as a rule, and its soname, which comes first; the others are links to the first.
         """
-        return tuple(sorted({edge.name for edge in self.edges if "/" not in edge.name})) or (self.name,)
-
-    @property
-    def copies(self) -> int:
-        """How often the file is written: once, or under each of several names that it is asked for by."""
-        return len(self.file_names) if self.action is Action.KEEP else 1
+        asked = {edge.name for edge in self.edges if "/" not in edge.name} or {self.name}
+        return tuple(sorted(asked, key=lambda name: (name != self.name, name)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +150,11 @@ class Plan:
 
     def size(self, action: Action) -> int:
         """The bytes of the files with this action."""
-        return sum(d.size * d.copies for d in self.of(action))
+        return sum(d.size for d in self.of(action))
 
     def count(self, action: Action) -> int:
         """The number of files with this action."""
-        return sum(d.copies for d in self.of(action))
+        return len(self.of(action))
 
     @property
     def complete(self) -> bool:

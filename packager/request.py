@@ -88,6 +88,7 @@ def _loader(request: Request) -> Loader:
     for path in request.library_path:
         if not path.is_dir():
             raise usage(f"cannot search {path}", "no such directory", next="check --library-path")
+    _check_program(request)
     read = read_elf(request.program)
     sysroot = Sysroot.at(request.root, (request.program.absolute().parent, *request.library_path))
     if request.cpu and request.cpu not in read.machine.hwcaps:
@@ -106,6 +107,17 @@ def _loader(request: Request) -> Loader:
         )
     paths = [sysroot.inside(path) for path in request.library_path]
     return Loader.of(read, sysroot, paths, request.cpu)
+
+
+def _check_program(request: Request) -> None:
+    """Say so when the program is named by its path on the target."""
+    inside = Path(request.root) / str(request.program).lstrip("/")
+    if request.root != Path("/") and not request.program.exists() and inside.exists():
+        raise usage(
+            f"cannot read {request.program}",
+            f"no such file on this machine; there is one in the root {request.root}",
+            next=f"name it by its path on this machine: {inside}",
+        )
 
 
 def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distribution, ...]:

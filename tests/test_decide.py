@@ -304,8 +304,21 @@ def test_a_library_that_is_opened_by_its_path_is_a_warning():
     assert warning.startswith("liba.so.1 is opened by its path")
 
 
-def test_a_file_under_two_names_counts_twice_as_it_is_written():
+def test_a_file_under_two_names_counts_once():
     base = closure("app -> liba.so.1")
     edge = Edge("/lib/app", "liba.so", Kind.NEEDED, Evidence(Source.DYNAMIC), "/lib/liba.so.1", How.LOADED)
     plan = make_plan(Closure(base.objects, (*base.edges, edge)), RECIPES, Choice())
-    assert (plan.count(Action.KEEP), plan.size(Action.KEEP)) == (3, 3000)
+    assert (plan.count(Action.KEEP), plan.size(Action.KEEP)) == (2, 2000)
+    assert plan.decisions[1].file_names == ("liba.so.1", "liba.so")
+
+
+def test_excluding_the_program_is_a_warning():
+    (warning,) = plan_of("app -> liba.so.1", exclude=("app",)).warnings
+    assert warning == "--exclude app matches the program itself, which stays"
+
+
+def test_a_c_library_in_the_bundle_is_a_warning():
+    plan = plan_of("app -> libc.so.6", include=("libc.so.6",))
+    assert [d.name for d in plan.of(Action.KEEP)] == ["app", "libc.so.6"]
+    (warning,) = plan.warnings
+    assert warning.startswith("libc.so.6 belongs to the host (GNU C library)")

@@ -42,9 +42,7 @@ class Sizes:
 def sizes_of_plan(plan: Plan) -> Sizes:
     """The sizes before anything is written: those of the original files."""
     decided = (*plan.of(Action.KEEP), *plan.of(Action.DROP))
-    return Sizes(
-        totals(Counted(d.group, d.size, d.action is Action.KEEP) for d in decided for _ in range(d.copies))
-    )
+    return Sizes(totals(Counted(d.group, d.size, d.action is Action.KEEP) for d in decided))
 
 
 def sizes_of_manifest(manifest: Mapping[str, Any]) -> Sizes:

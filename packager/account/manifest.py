@@ -69,6 +69,7 @@ def manifest(plan: Plan, entries: Sequence[Entry], contents: Contents) -> Json:
         "tool": {"name": "dpack", "version": __version__},
         "request": _request(plan, contents.platform or _platform(needs)),
         "files": files,
+        "links": [{"path": entry.path, "target": entry.link} for entry in entries if entry.link],
         "dropped": dropped,
         "host": _host(needs),
         "licences": _licences([*files, *dropped], contents.licences),
@@ -110,7 +111,7 @@ def _platform(needs: Requirements) -> str:
 def _files(plan: Plan, entries: Sequence[Entry], contents: Contents) -> list[Json]:
     placed = {one.path: one for one in contents.placed}
     texts = {text.path: text for text in contents.texts}
-    written = [entry.path for entry in entries]
+    written = [entry.path for entry in entries if not entry.link]
     if sorted(written) != sorted([*placed, *texts]):
         odd = set(written).symmetric_difference([*placed, *texts])
         raise ValueError(
@@ -121,6 +122,7 @@ def _files(plan: Plan, entries: Sequence[Entry], contents: Contents) -> list[Jso
         if entry.path in placed
         else _text(texts[entry.path], entry)
         for entry in sorted(entries, key=lambda entry: entry.path)
+        if not entry.link
     ]
 
 

@@ -1,4 +1,4 @@
-"""``dpack recipes``: what dpack knows about libraries, models and frameworks."""
+"""``dpack recipes``: what dpack knows about libraries, models, frameworks, targets and host profiles."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def _names(context: click.Context, parameter: click.Parameter, incomplete: str) 
     from packager.recipes import load
 
     known = load()
-    named = [each.name for group in (known.models, known.families, known.frameworks) for each in group]
-    return [name for name in named if name.startswith(incomplete)]
+    groups = (known.models, known.families, known.frameworks, known.targets, known.hosts)
+    return [each.name for group in groups for each in group if each.name.startswith(incomplete)]
 
 
 def _shared(command: _Command) -> _Command:
@@ -50,7 +50,7 @@ def recipes() -> None:
 @recipes.command("list")
 @_shared
 def list_(directories: tuple[Path, ...], as_json: bool) -> None:
-    """List the models, the library families and the frameworks.
+    """List the models, the library families, the frameworks, the targets and the host profiles.
 
     \b
       dpack recipes list
@@ -69,11 +69,13 @@ def list_(directories: tuple[Path, ...], as_json: bool) -> None:
 @click.argument("name", shell_complete=_names)
 @_shared
 def show(name: str, directories: tuple[Path, ...], as_json: bool) -> None:
-    """Show one recipe: a family, a model, a framework, a component or the one that a library belongs to.
+    """Show one recipe: a family, a model, a framework, a target, a host profile, a component or the one that a
+    library belongs to.
 
     \b
       dpack recipes show cnn
       dpack recipes show cudnn9:adv
+      dpack recipes show jetson-orin
       dpack recipes show libcudnn_adv.so.9
     """
     from packager.recipes import load
@@ -82,7 +84,7 @@ def show(name: str, directories: tuple[Path, ...], as_json: bool) -> None:
     known = load(directories)
     found = find(known, name)
     if as_json:
-        print_json([details_json(each) for each in found])
+        print_json([details_json(known, each) for each in found])
     else:
         click.echo("\n\n".join(details(known, each) for each in found))
 
@@ -103,5 +105,5 @@ def check(directory: Path | None) -> None:
     parts = sum(len(family.components) for family in known.families)
     click.echo(
         f"no problem: {len(known.families)} families with {parts} components, {len(known.models)} models, "
-        f"{len(known.frameworks)} frameworks"
+        f"{len(known.frameworks)} frameworks, {len(known.targets)} targets, {len(known.hosts)} host profiles"
     )

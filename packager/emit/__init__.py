@@ -11,7 +11,7 @@ bundle      all of these together: :func:`write`
 
 from packager.emit.bundle import Written, write
 from packager.emit.format import EPOCH, Format, epoch_of, format_of, level_of, top_of
-from packager.emit.item import Entry, Item
+from packager.emit.item import Entry, Item, Source, in_order
 from packager.emit.place import check_output
 
 __all__ = [
@@ -19,10 +19,12 @@ __all__ = [
     "Entry",
     "Format",
     "Item",
+    "Source",
     "Written",
     "check_output",
     "epoch_of",
     "format_of",
+    "in_order",
     "level_of",
     "top_of",
     "write",

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from packager.emit.compress import Compressor, compressor
+from packager.emit.compress import Write, compressor
 from packager.emit.format import Format
 from packager.emit.item import Entry, Item, check_path, directories
-from packager.emit.pipeline import Pipeline, opened, write_all
+from packager.emit.pipeline import Pipeline, Sink, opened, write_all
 
 Last = Callable[[tuple[Entry, ...]], Item]
 """Makes the last item, the manifest, from the entries of all the others."""
@@ -26,22 +26,30 @@ _STRIDE = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """What was written: the size of the archive in bytes, its sha256, and the entries in their order."""
+    """What was written: the size of the archive in bytes, its sha256, and the entries in their order.
+
+    ``tar_sha256``  of the tar before it was compressed, where the form asks for it, else "".
+    """
 
     size: int
     sha256: str
     entries: tuple[Entry, ...]
+    tar_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an archive is written: top directory ("" for none), time in seconds, format, level, threads."""
+    """How an archive is written: top directory ("" for none), time in seconds, format, level, threads.
+
+    ``hash_tar``  whether the tar is hashed before it is compressed, too.
+    """
 
     top: str
     epoch: int
     format: Format
     level: int
     threads: int | None = None
+    hash_tar: bool = False
 
 
 def write_archive(
@@ -52,36 +60,78 @@ def write_archive(
     The file is fsynced. It is left to the caller when anything raises.
     """
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-    with (
-        os.fdopen(os.open(output, flags, 0o666), "wb", buffering=0) as file,
-        _Hashed(file.fileno()) as hashed,
-    ):
-        stream = compressor(form.format, hashed.write, form.level, form.threads)
-        try:
-            entries = _write_members(stream, items, last, form, progress)
-            stream.close()
-        finally:
-            stream.abandon()
+    with os.fdopen(os.open(output, flags, 0o666), "wb", buffering=0) as file:
+        return write_stream(file.fileno(), items, last, form, progress)
+
+
+def write_stream(
+    descriptor: int,
+    items: Sequence[Item],
+    last: Last | None,
+    form: Form,
+    progress: Callable[[int], None] | None,
+) -> Archive:
+    """Write an archive as :func:`write_archive` does, at the position of an open file, and fsync that.
+
+    Without ``last`` the archive ends after the items.
+    """
+    with _Hashed(descriptor) as hashed, _Front(form, hashed.write) as front:
+        entries = _write_members(front.write, items, last, form, progress)
+        front.close()
         hashed.sync()
-        return Archive(hashed.size, hashed.sha256, entries)
+        return Archive(hashed.size, hashed.sha256, entries, front.sha256)
 
 
 def _write_members(
-    stream: Compressor,
+    write: Sink,
     items: Sequence[Item],
-    last: Last,
+    last: Last | None,
     form: Form,
     progress: Callable[[int], None] | None,
 ) -> tuple[Entry, ...]:
-    members = _Members(stream, form, progress)
+    members = _Members(write, form, progress)
     with members.pipeline:
         for item in items:
             members.add(item)
-        final = last(tuple(members.entries))
-        check_path(final.path, [item.path for item in items])
-        members.add(final)
+        if last is not None:
+            final = last(tuple(members.entries))
+            check_path(final.path, [item.path for item in items])
+            members.add(final)
         members.end()
     return tuple(members.entries)
+
+
+class _Front:
+    """The compressor, and a hash of what goes into it where one is asked for, on a thread of its own."""
+
+    def __init__(self, form: Form, write: Write) -> None:
+        self._stream = compressor(form.format, write, form.level, form.threads)
+        self._digest = hashlib.sha256() if form.hash_tar else None
+        self._hashing = ThreadPoolExecutor(1, "dpack-hash-tar")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hashing.shutdown(wait=True, cancel_futures=True)
+        self._stream.abandon()
+
+    @property
+    def sha256(self) -> str:
+        return self._digest.hexdigest() if self._digest else ""
+
+    def write(self, part: memoryview) -> None:
+        if self._digest is None:
+            self._stream.write(part)
+            return
+        hashed = self._hashing.submit(self._digest.update, part)
+        self._stream.write(part)
+        hashed.result()
+
+    def close(self) -> None:
+        self._stream.close()
 
 
 class _Members:
@@ -91,23 +141,26 @@ class _Members:
     busybox, which skips pax headers, reads its long names too.
     """
 
-    def __init__(self, stream: Compressor, form: Form, progress: Callable[[int], None] | None) -> None:
+    def __init__(self, write: Sink, form: Form, progress: Callable[[int], None] | None) -> None:
         self.pipeline = Pipeline(progress)
         self.entries: list[Entry] = []
-        self._write = stream.write
+        self._write = write
         self._form = form
         self._size = 0
         self._made: set[str] = set()
 
     def add(self, item: Item) -> None:
-        """Add a file, after the directories that it is the first to stand in."""
+        """Add a file or a link, after the directories that it is the first to stand in."""
         name = f"{self._form.top}/{item.path}" if self._form.top else item.path
         for directory in directories([name]):
             if directory not in self._made:
                 self._made.add(directory)
-                self._send(self._header(directory, 0o755, 0, tarfile.DIRTYPE))
+                self._send(self._header(directory, 0o755, tarfile.DIRTYPE))
         with opened(item.source) as source:
-            self._send(self._header(name, item.mode, source.size, tarfile.REGTYPE))
+            if item.link:
+                self._send(self._header(name, 0o777, tarfile.SYMTYPE, link=item.link))
+            else:
+                self._send(self._header(name, item.mode, tarfile.REGTYPE, size=source.size))
             self.entries.append(self.pipeline.copy(item, source, self._write))
         self._size += source.size
         self._pad(tarfile.BLOCKSIZE)
@@ -124,10 +177,17 @@ class _Members:
     def _pad(self, unit: int) -> None:
         self._send(bytes(-self._size % unit))
 
-    def _header(self, name: str, mode: int, size: int, kind: bytes) -> bytes:
-        header = tarfile.TarInfo(name)
-        header.mode, header.size, header.type, header.mtime = mode, size, kind, self._form.epoch
-        return header.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
+    def _header(self, name: str, mode: int, kind: bytes, *, size: int = 0, link: str = "") -> bytes:
+        return header(name, mode, self._form.epoch, kind=kind, size=size, link=link)
+
+
+def header(  # noqa: PLR0913 - the fields of a tar header, most with a usual value
+    name: str, mode: int, epoch: int, *, kind: bytes = tarfile.REGTYPE, size: int = 0, link: str = ""
+) -> bytes:
+    """The block or blocks before a member's bytes, in GNU's format, owned by root."""
+    member = tarfile.TarInfo(name)
+    member.mode, member.mtime, member.type, member.size, member.linkname = mode, epoch, kind, size, link
+    return member.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 
 class _Hashed:
@@ -155,7 +215,7 @@ class _Hashed:
     def sha256(self) -> str:
         return self._digest.hexdigest()
 
-    def write(self, part: bytes | memoryview) -> int:
+    def write(self, part: bytes | bytearray | memoryview) -> int:
         hashed = self._hashing.submit(self._digest.update, part)
         write_all(self._descriptor, memoryview(part))
         hashed.result()

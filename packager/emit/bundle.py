@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def write(  # noqa: PLR0913 - the options of `dpack bundle -o`, each with a usua
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Written:
-    """Write the items, in the order of their paths, and then what ``last`` makes of their entries.
+    """Write the items, ordered by :func:`in_order`, and then what ``last`` makes of their entries.
 
     ``top`` is the directory that a tar unpacks to (the output's name without suffix for None, none at all
     for ""). ``epoch`` is every file's time in seconds. ``progress`` is called on this thread with the bytes
@@ -64,11 +64,5 @@ def write(  # noqa: PLR0913 - the options of `dpack bundle -o`, each with a usua
                 archive = write_archive(beside, ordered, last, form, progress)
                 size, sha256, entries = archive.size, archive.sha256, archive.entries
     except OSError as error:
-        raise cannot_write(output, error, _bytes_of(ordered)) from error
+        raise cannot_write(output, error, sum(item.size for item in ordered)) from error
     return Written(output, format, size, sha256, entries)
-
-
-def _bytes_of(items: Iterable[Item]) -> int:
-    return sum(
-        len(item.source) if isinstance(item.source, bytes) else item.source.stat().st_size for item in items
-    )

@@ -6,8 +6,6 @@ The number of threads says how many blocks are compressed at once; where blocks 
 from __future__ import annotations
 
 import os
-import struct
-import zlib
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,7 +13,7 @@ from typing import IO, Protocol, cast
 
 from packager.emit.format import Format
 
-Write = Callable[[bytes | memoryview], int]
+Write = Callable[[bytes | bytearray | memoryview], int]
 """Takes bytes and returns how many, like a file's write."""
 
 _MOST_THREADS = 12
@@ -31,9 +29,6 @@ _TUNED = {3: {"hash_log": 18, "chain_log": 15, "min_match": 6}}
 """Level 3 with matches of 6 bytes and more, in tables of 1 MiB and 128 KiB. Measured on the 1.74 GB of a
 convolution network's bundle with zstd 1.5.7: 0.7% more bytes than plain level 3 in about 9/10 of its time,
 which pays for most of the hashing. Smaller tables go on so: 1.5% more bytes in 8/10 of the time."""
-
-_DICTIONARY = 32 << 10
-"""How far back deflate can refer (RFC 1951, section 2)."""
 
 
 class Compressor(Protocol):
@@ -119,27 +114,27 @@ class _Zstd:
 
 
 class _Gzip:
-    """One gzip member (RFC 1952) with no name and no time, its blocks compressed in parallel as pigz does.
+    """gzip members (RFC 1952) of 1 MiB each, without name and time, compressed in parallel.
 
-    Each block of 1 MiB has the 32 KiB before it as dictionary and ends on a byte (Z_SYNC_FLUSH), so the
-    blocks joined are one deflate stream; an empty last block ends it.
+    RFC 1952, section 2.2, makes members in a row one file, and every reader of layers takes them so: Go's
+    compress/gzip, zlib, pigz, busybox. libdeflate compresses whole buffers only, which is why each block is
+    a member; on 126 MB of libcudnn_ops and libcublasLt its level 6 gave as few bytes as zlib's (44.3%) at
+    four times the speed, and more speed at more bytes with level 1 (45.4%, twice as fast again).
+    Its bytes are the same on every CPU; ISA-L, which is faster still, has others with other vector units.
     """
 
     _BLOCK = 1 << 20
-    _HEADER = b"\x1f\x8b\x08" + bytes(6) + b"\xff"
-    _LAST_BLOCK = b"\x03\x00"
 
     def __init__(self, write: Write, level: int, threads: int) -> None:
+        import deflate  # noqa: PLC0415 - only this format needs it
+
+        self._deflate = deflate.gzip_compress
         self._write, self._level, self._ahead = write, level, 2 * threads
         self._pool = ThreadPoolExecutor(threads, "dpack-gzip")
-        self._blocks: deque[Future[bytes]] = deque()
-        self._rest, self._dictionary = bytearray(), b""
-        self._crc = self._size = 0
-        write(self._HEADER)
+        self._blocks: deque[Future[bytearray]] = deque()
+        self._rest = bytearray()
 
     def write(self, part: memoryview) -> None:
-        self._crc = zlib.crc32(part, self._crc)
-        self._size += len(part)
         while len(part):
             taken = min(self._BLOCK - len(self._rest), len(part))
             self._rest += part[:taken]
@@ -152,23 +147,15 @@ class _Gzip:
             self._start_block()
         self._end_blocks(0)
         self._pool.shutdown()
-        self._write(self._LAST_BLOCK + struct.pack("<LL", self._crc, self._size & 0xFFFFFFFF))
 
     def abandon(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _start_block(self) -> None:
-        block = bytes(self._rest)
-        self._rest.clear()
-        self._blocks.append(self._pool.submit(_deflate, block, self._dictionary, self._level))
-        self._dictionary = block[-_DICTIONARY:]
+        block, self._rest = self._rest, bytearray()
+        self._blocks.append(self._pool.submit(self._deflate, block, self._level))
         self._end_blocks(self._ahead)
 
     def _end_blocks(self, remaining: int) -> None:
         while len(self._blocks) > remaining:
             self._write(self._blocks.popleft().result())
-
-
-def _deflate(block: bytes, dictionary: bytes, level: int) -> bytes:
-    stream = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS, zdict=dictionary)
-    return stream.compress(block) + stream.flush(zlib.Z_SYNC_FLUSH)

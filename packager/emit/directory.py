@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +36,10 @@ def write_directory(
 def _write_file(output: Path, item: Item, epoch: int, pipeline: Pipeline) -> Entry:
     path = output / item.path
     path.parent.mkdir(parents=True, exist_ok=True)
+    if item.link:
+        path.symlink_to(item.link)
+        os.utime(path, (epoch, epoch), follow_symlinks=False)
+        return Entry(item.path, item.mode, 0, hashlib.sha256().hexdigest(), item.link)
     flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
     with opened(item.source) as source, os.fdopen(os.open(path, flags, 0o600), "wb", buffering=0) as file:
         descriptor = file.fileno()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+LAST = "bin"
+"""The directory that comes after all others: the program changes most often, so two versions of a bundle begin
+with the same bytes, and rsync or a registry moves only the rest."""
+
+Source = Path | bytes | Callable[[], Path]
+"""A file to read, the contents themselves, or what waits for a file that is still being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,26 +20,39 @@ class Item:
 
     ``path``    where it goes: relative to the bundle, with "/", such as "lib/libcudnn.so.9".
     ``mode``    its permission bits: 0o755 or 0o644.
-    ``source``  the file to read, or its contents.
+    ``source``  the file to read, or its contents; b"" for a link.
+    ``link``    where a symbolic link leads, as the link says it; "" for a file.
     """
 
     path: str
     mode: int
-    source: Path | bytes
+    source: Source
+    link: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the source, 0 while it is still being made."""
+        if isinstance(self.source, bytes):
+            return len(self.source)
+        return self.source.stat().st_size if isinstance(self.source, Path) else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file as it was written: size in bytes, sha256 in hexadecimal, taken from the bytes on their way."""
+    """One file as it was written: size in bytes, sha256 in hexadecimal, taken from the bytes on their way.
+
+    A symbolic link has a size of 0 and says in ``link`` where it leads.
+    """
 
     path: str
     mode: int
     size: int
     sha256: str
+    link: str = ""
 
 
 def in_order(items: Sequence[Item]) -> tuple[Item, ...]:
-    """The items sorted by their paths, name by name, in the order of bytes.
+    """The items sorted by their paths, name by name, in the order of bytes; those in :data:`LAST` at the end.
 
     Name by name keeps what a directory holds together ("lib/a" before "lib-b"): GNU tar gives a directory
     its time as soon as it meets a member that lies outside.
@@ -45,7 +65,7 @@ def in_order(items: Sequence[Item]) -> tuple[Item, ...]:
         taken.add(item.path)
     if both := taken.intersection(directories(taken)):
         raise ValueError(f"both a file and a directory in the bundle: {min(both)}")
-    return tuple(sorted(items, key=lambda item: _names(item.path)))
+    return tuple(sorted(items, key=lambda item: (item.path.startswith(f"{LAST}/"), _names(item.path))))
 
 
 def check_path(path: str, taken: Iterable[str] = ()) -> None:

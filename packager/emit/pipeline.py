@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from packager.emit.item import Entry, Item
+from packager.emit.item import Entry, Item, Source
 from packager.errors import DpackError
 
 BUFFER = 4 << 20
@@ -50,11 +50,13 @@ class Opened:
 
 
 @contextmanager
-def opened(source: Path | bytes) -> Iterator[Opened]:
-    """Open a source. Raises DpackError, naming the file, when it cannot be opened or read."""
+def opened(source: Source) -> Iterator[Opened]:
+    """Open a source, once it is made. Raises DpackError, naming the file, when it cannot be opened or read."""
     if isinstance(source, bytes):
         yield Opened(io.BytesIO(source), len(source), None)
         return
+    if not isinstance(source, Path):
+        source = source()
     with reading(source):
         stream = io.FileIO(source)
     with stream:
@@ -137,7 +139,7 @@ class Pipeline:
             self._progress(count)
         source.check()
         wait(hashed)
-        return Entry(item.path, item.mode, source.size, digest.hexdigest())
+        return Entry(item.path, item.mode, source.size, digest.hexdigest(), item.link)
 
     def drain(self) -> None:
         """Wait until the sinks have taken everything; raises what they raised."""

@@ -16,6 +16,9 @@ from packager.errors import DpackError, usage
 MANIFEST = "dpack.json"
 """The file that makes a directory a bundle."""
 
+LAYOUT_MARK = "io.dpack.layout"
+"""The annotation in index.json that makes an OCI image layout one that dpack wrote."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -26,6 +29,8 @@ def check_output(output: Path, *, force: bool) -> None:
     empty, so that a slip of the pen removes nobody's files.
     """
     what = f"cannot write {output}"
+    if str(output) == "-":
+        raise usage(what, "dpack does not write to standard output", next="name a file, then read it")
     if output.name in ("", ".."):
         raise usage(what, "it has no name of its own", next="name a file or a directory to make")
     parent = output.parent
@@ -39,7 +44,7 @@ def check_output(output: Path, *, force: bool) -> None:
     if _is_directory(output) and not _is_bundle(output):
         raise usage(
             what,
-            f"it is a directory that is not a bundle (it holds no {MANIFEST})",
+            f"it is a directory that is not a bundle (it holds no {MANIFEST}, and is no image of dpack's)",
             next="choose another name with -o, or remove the directory yourself",
         )
     if not force:
@@ -121,5 +126,10 @@ def _is_directory(path: Path) -> bool:
 
 
 def _is_bundle(path: Path) -> bool:
-    """Whether a directory holds a manifest, or nothing at all."""
-    return (path / MANIFEST).is_file() or next(path.iterdir(), None) is None
+    """Whether a directory is a bundle, an image layout of ours, or holds nothing at all."""
+    return (path / MANIFEST).is_file() or _is_layout(path) or next(path.iterdir(), None) is None
+
+
+def _is_layout(path: Path) -> bool:
+    index = path / "index.json"
+    return (path / "oci-layout").is_file() and index.is_file() and LAYOUT_MARK.encode() in index.read_bytes()

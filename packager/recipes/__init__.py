@@ -1,4 +1,5 @@
-"""Recipes: what is known about libraries, models and frameworks, read from TOML and validated as a whole.
+"""Recipes: what is known about libraries, models, frameworks, targets and hosts, read from TOML and validated
+as a whole.
 
 ``recipes/README.md`` documents the files. This package is their only reader.
 """
@@ -14,7 +15,9 @@ from typing import TypeVar
 from packager.errors import usage
 from packager.recipes import reader, references
 from packager.recipes.catalogue import Recipes
+from packager.recipes.host import Compression, Host, HostPackage, Platform, Supplied, read_host
 from packager.recipes.table import Table
+from packager.recipes.target import Target, read_target
 from packager.recipes.values import (
     EVERY_FEATURE,
     PROGRAM,
@@ -34,26 +37,32 @@ __all__ = [
     "EVERY_FEATURE",
     "PROGRAM",
     "Component",
+    "Compression",
     "Family",
     "Feature",
     "Footprint",
     "Framework",
+    "Host",
+    "HostPackage",
     "Licence",
     "Loading",
     "Model",
     "Package",
     "Part",
+    "Platform",
     "Recipes",
+    "Supplied",
+    "Target",
     "built_in",
     "load",
 ]
 
-_FOLDERS = ("libraries", "models", "frameworks")
+_FOLDERS = ("libraries", "models", "frameworks", "hosts", "targets")
 _LISTS = ("features.toml", "licences.toml")
 
-_Value = TypeVar("_Value", Family, Model, Framework)
+_Value = TypeVar("_Value", Family, Model, Framework, Host, Target)
 _Row = TypeVar("_Row", Feature, Licence)
-_Any = TypeVar("_Any", Family, Model, Framework, Feature, Licence)
+_Any = TypeVar("_Any", Family, Model, Framework, Host, Target, Feature, Licence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +93,13 @@ def load(extra: Sequence[Path] = ()) -> Recipes:
     families, unread = _read_folder(files, "libraries", reader.read_family, problems)
     models, unread_models = _read_folder(files, "models", reader.read_model, problems)
     frameworks, _ = _read_folder(files, "frameworks", reader.read_framework, problems)
+    hosts, unread_hosts = _read_folder(files, "hosts", read_host, problems)
+    targets = _read_targets(files, hosts, problems)
     features = _read_lists(files, "features.toml", reader.read_features, problems)
     licences = _read_lists(files, "licences.toml", reader.read_licences, problems)
     problems += references.check_families(list(families.values()), features, licences, unread)
     problems += references.check_model_features(list(models.values()), features)
+    problems += references.check_targets(list(targets.values()), list(hosts.values()), unread_hosts)
     closed = references.close_models(models, unread_models, problems)
     if problems:
         raise usage(
@@ -102,6 +114,8 @@ def load(extra: Sequence[Path] = ()) -> Recipes:
         frameworks=_sorted(frameworks.values()),
         licences=_sorted(licences.values()),
         features=_sorted(features.values()),
+        targets=_sorted(targets.values()),
+        hosts=_sorted(hosts.values()),
     )
 
 
@@ -146,6 +160,20 @@ def _read_folder(
             else:
                 values[file.path.stem] = read(top, file.shown)
     return values, unread
+
+
+def _read_targets(files: Sequence[_File], hosts: dict[str, Host], problems: list[str]) -> dict[str, Target]:
+    compressions = {
+        name: host.compression
+        for host in hosts.values()
+        if host.compression
+        for name in (host.name, *host.aliases)
+    }
+
+    def read(top: Table, source: Path) -> Target:
+        return read_target(top, source, compressions)
+
+    return _read_folder(files, "targets", read, problems)[0]
 
 
 def _read_lists(

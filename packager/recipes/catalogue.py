@@ -9,9 +9,12 @@ from typing import TypeVar
 
 from packager.errors import DpackError, usage
 from packager.recipes.globs import Globs
+from packager.recipes.host import Host
+from packager.recipes.target import Target
 from packager.recipes.values import Component, Family, Feature, Framework, Licence, Loading, Model, Package
 
 _Named = TypeVar("_Named", Model, Family)
+_Device = TypeVar("_Device", bound=Target | Host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Recipes:
     frameworks: tuple[Framework, ...]
     licences: tuple[Licence, ...]
     features: tuple[Feature, ...]
+    targets: tuple[Target, ...] = ()
+    hosts: tuple[Host, ...] = ()
     _index: _Index = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -71,6 +76,14 @@ class Recipes:
         """The model type with this name; DpackError with the near names where there is none."""
         return _named("model", name, self.models)
 
+    def target(self, name: str) -> Target:
+        """The target with this name or alias; DpackError with the near names where there is none."""
+        return _device("target", name, self.targets)
+
+    def host(self, name: str) -> Host:
+        """The host profile with this name or alias; DpackError with the near names where there is none."""
+        return _device("host profile", name, self.hosts)
+
     def packages_for(self, soname: str) -> tuple[Package, ...]:
         """The distributions that hold a library, one for each CUDA major version that has it."""
         return self._index.packages.matches(_base(soname))
@@ -98,6 +111,19 @@ def _named(kind: str, name: str, values: tuple[_Named, ...]) -> _Named:
         if value.name == name:
             return value
     raise _unknown(kind, name, [value.name for value in values])
+
+
+def _device(kind: str, name: str, values: tuple[_Device, ...]) -> _Device:
+    for value in values:
+        if name == value.name or name in value.aliases:
+            return value
+    known = [alias for each in values for alias in (each.name, *each.aliases)]
+    near = get_close_matches(name.lower(), known, n=3, cutoff=0.5)
+    raise usage(
+        f"unknown {kind} {name!r}",
+        f"did you mean {' or '.join(map(repr, near))}?" if near else "no recipe has this name",
+        next="`dpack targets` lists the devices, `dpack targets --hosts` the systems",
+    )
 
 
 def _unknown(kind: str, name: str, known: list[str]) -> DpackError:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from packager.errors import usage
 from packager.recipes.catalogue import Recipes
+from packager.recipes.devices import host_json, host_lines, target_json, target_lines
+from packager.recipes.host import Host
+from packager.recipes.layout import plain, rows, wrapped
+from packager.recipes.target import Target
 from packager.recipes.values import (
     EVERY_FEATURE,
     PROGRAM,
@@ -22,25 +23,25 @@ from packager.recipes.values import (
     Model,
 )
 
-Described = Family | Component | Model | Framework
-
-_WIDTH = 100
+Described = Family | Component | Model | Framework | Target | Host
 
 
 def overview(recipes: Recipes) -> str:
-    """Every model, family and framework in a line each."""
+    """Every model, family, framework, target and host profile in a line each."""
     blocks = (
         ("Models", [(model.name, model.about) for model in recipes.models]),
         ("Libraries", [(family.name, _line(family)) for family in recipes.families]),
         ("Frameworks to compare with", [(each.name, each.title) for each in recipes.frameworks]),
+        ("Targets", [(each.name, each.title) for each in recipes.targets]),
+        ("Host profiles", [(each.name, each.title) for each in recipes.hosts]),
     )
-    return "\n\n".join(f"{title}:\n" + "\n".join(_rows(rows)) for title, rows in blocks)
+    return "\n\n".join(f"{title}:\n" + "\n".join(rows(pairs)) for title, pairs in blocks)
 
 
 def overview_json(recipes: Recipes) -> dict[str, Any]:
     """The same for programs: names, titles, and where each recipe stands."""
     return {
-        "models": [_plain(model) for model in recipes.models],
+        "models": [plain(model) for model in recipes.models],
         "families": [
             {
                 "name": family.name,
@@ -53,28 +54,34 @@ def overview_json(recipes: Recipes) -> dict[str, Any]:
             }
             for family in recipes.families
         ],
-        "frameworks": [
-            {"name": each.name, "title": each.title, "source": str(each.source)}
-            for each in recipes.frameworks
-        ],
+        "frameworks": _titles(recipes.frameworks),
+        "targets": _titles(recipes.targets),
+        "hosts": _titles(recipes.hosts),
     }
 
 
+def _titles(values: Sequence[Framework] | Sequence[Target] | Sequence[Host]) -> list[dict[str, str]]:
+    return [{"name": each.name, "title": each.title, "source": str(each.source)} for each in values]
+
+
 def find(recipes: Recipes, name: str) -> tuple[Described, ...]:
-    """What ``name`` means: a family, a model, a framework, a component's id, or a library's name.
+    """What ``name`` means: a family, a model, a framework, a target, a host, a component's id, or a library's name.
 
     TensorFlow is a family and a framework, so there may be two. Raises DpackError (exit 2) with the near
     name where it means nothing.
     """
-    named: tuple[Family | Model | Framework, ...] = (
+    single: tuple[Family | Model | Framework, ...] = (
         *recipes.families,
         *recipes.models,
         *recipes.frameworks,
     )
-    found = tuple(each for each in named if each.name == name)
+    devices: tuple[Target | Host, ...] = (*recipes.targets, *recipes.hosts)
+    named: list[tuple[str, Described]] = [(each.name, each) for each in single]
+    named += [(alias, device) for device in devices for alias in (device.name, *device.aliases)]
+    found = tuple(each for known, each in named if known == name)
     component = recipes.component_by_id(name) or recipes.component(name)
     if not found and component is None:
-        near = get_close_matches(name, [each.name for each in named], n=1, cutoff=0.5)
+        near = get_close_matches(name, [known for known, _ in named], n=1, cutoff=0.5)
         raise usage(
             f"no recipe is called {name!r}, and none knows a library of this name",
             f"did you mean {near[0]!r}?" if near else "",
@@ -94,13 +101,23 @@ def details(recipes: Recipes, described: Described) -> str:
             lines = _model(recipes, described)
         case Framework():
             lines = _framework(described)
+        case Target():
+            lines = target_lines(recipes, described)
+        case Host():
+            lines = host_lines(described)
     return "\n".join(lines)
 
 
-def details_json(described: Described) -> dict[str, Any]:
-    """The same for programs; ``kind`` is family, component, model or framework."""
-    plain: dict[str, Any] = _plain(described)
-    return {"kind": type(described).__name__.lower()} | plain
+def details_json(recipes: Recipes, described: Described) -> dict[str, Any]:
+    """The same for programs; ``kind`` is family, component, model, framework, target or host."""
+    match described:
+        case Target():
+            return target_json(recipes, described)
+        case Host():
+            return host_json(described)
+        case _:
+            table: dict[str, Any] = plain(described)
+            return {"kind": type(described).__name__.lower()} | table
 
 
 def _line(family: Family) -> str:
@@ -117,8 +134,8 @@ def _family(recipes: Recipes, family: Family) -> Iterator[str]:
     ]
     packages = [f"{p.requirement} (CUDA {p.cuda})" if p.cuda else p.requirement for p in family.packages]
     yield f"{family.title} ({family.source})"
-    yield from _wrapped(family.about, "  ")
-    yield from _rows(
+    yield from wrapped(family.about, "  ")
+    yield from rows(
         [
             ("files", ", ".join(family.files)),
             ("comes in", ", ".join(packages) or "no distribution on the package index"),
@@ -134,8 +151,8 @@ def _family(recipes: Recipes, family: Family) -> Iterator[str]:
 
 def _component(component: Component) -> Iterator[str]:
     yield f"{component.id}  {', '.join(component.files)}"
-    yield from _wrapped(component.about, "  ")
-    rows = [
+    yield from wrapped(component.about, "  ")
+    facts = [
         ("serves", _serves(component.serves)),
         ("loaded", "; ".join(_loadings(component))),
         ("need", component.need),
@@ -144,7 +161,7 @@ def _component(component: Component) -> Iterator[str]:
         ("functions", ", ".join(component.symbols)),
         ("evidence", component.evidence),
     ]
-    yield from _rows([(key, value) for key, value in rows if value])
+    yield from rows([(key, value) for key, value in facts if value])
 
 
 def _serves(serves: Sequence[str]) -> str:
@@ -171,11 +188,11 @@ def _versions(component: Component) -> str:
 def _model(recipes: Recipes, model: Model) -> Iterator[str]:
     sentences = {feature.name: feature.about for feature in recipes.features}
     yield f"{model.title} ({model.source})"
-    yield from _wrapped(model.about, "  ")
+    yield from wrapped(model.about, "  ")
     yield "features:"
-    yield from _rows([(name, sentences[name]) for name in sorted(model.features)])
+    yield from rows([(name, sentences[name]) for name in sorted(model.features)])
     yield "leaves out, where a program opens them:"
-    yield from _rows(
+    yield from rows(
         [
             (component.id, f"for {_serves(component.serves)}")
             for family in recipes.families
@@ -188,7 +205,7 @@ def _model(recipes: Recipes, model: Model) -> Iterator[str]:
 
 def _framework(framework: Framework) -> Iterator[str]:
     yield f"{framework.title} ({framework.source})"
-    yield from _wrapped(framework.about, "  ")
+    yield from wrapped(framework.about, "  ")
     for name, footprint in (("GPU", framework.gpu), ("CPU", framework.cpu)):
         if footprint is not None:
             yield from _footprint(name, footprint)
@@ -197,41 +214,8 @@ def _framework(framework: Framework) -> Iterator[str]:
 def _footprint(name: str, footprint: Footprint) -> Iterator[str]:
     yield f"{name}: {_size(footprint.bytes)}: {footprint.counts}"
     yield f"  {footprint.source}, {footprint.date}"
-    yield from _rows([(_size(part.bytes), part.title) for part in footprint.parts])
+    yield from rows([(_size(part.bytes), part.title) for part in footprint.parts])
 
 
 def _size(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
-
-
-def _rows(rows: Iterable[tuple[str, str]]) -> list[str]:
-    """Two columns, the second wrapped beside the first."""
-    pairs = list(rows)
-    width = max((len(key) for key, _ in pairs), default=0)
-    return [
-        line
-        for key, value in pairs
-        for line in textwrap.wrap(
-            value,
-            _WIDTH,
-            initial_indent=f"  {key:<{width}}  ",
-            subsequent_indent=" " * (width + 4),
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-    ]
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
-
-
-def _plain(value: object) -> Any:
-    """A value as JSON has it: tables for dataclasses, sorted arrays for sets, text for paths."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, frozenset):
-        return sorted(value)
-    if isinstance(value, tuple):
-        return [_plain(each) for each in value]
-    return str(value) if isinstance(value, Path) else value

@@ -43,7 +43,7 @@ def read_family(top: Table, source: Path) -> Family:
     """``libraries/NAME.toml``."""
     check_schema(top)
     table = top.table("family") or Table({}, top.file, [], "family")
-    name = _stem(table, source)
+    name = stem(table, source)
     components = tuple(_component(each, name) for each in top.tables("component", required=True))
     family = Family(
         name=name,
@@ -58,7 +58,7 @@ def read_family(top: Table, source: Path) -> Family:
         components=components,
         source=source,
     )
-    _close(table, top)
+    close(table, top)
     return family
 
 
@@ -121,14 +121,14 @@ def read_model(top: Table, source: Path) -> Model:
     table = top.table("model") or Table({}, top.file, [], "model")
     includes = table.texts("includes", ())
     model = Model(
-        name=_stem(table, source),
+        name=stem(table, source),
         title=table.text("title"),
         about=table.text("about"),
         features=frozenset(table.texts("features", () if includes else None)),
         includes=includes,
         source=source,
     )
-    _close(table, top)
+    close(table, top)
     return model
 
 
@@ -137,14 +137,14 @@ def read_framework(top: Table, source: Path) -> Framework:
     check_schema(top)
     table = top.table("framework") or Table({}, top.file, [], "framework")
     framework = Framework(
-        name=_stem(table, source),
+        name=stem(table, source),
         title=table.text("title"),
         about=table.text("about"),
         gpu=_footprint(top, "gpu"),
         cpu=_footprint(top, "cpu"),
         source=source,
     )
-    _close(table, top)
+    close(table, top)
     return framework
 
 
@@ -200,7 +200,8 @@ def read_licences(top: Table) -> list[Licence]:
     return licences
 
 
-def _stem(table: Table, source: Path) -> str:
+def stem(table: Table, source: Path) -> str:
+    """The name that the file gives, which must be the file's own without ``.toml``."""
     name = table.text("name")
     if name and name != source.stem:
         table.complain("name", f'must be "{source.stem}", as the file is called, not "{name}"')
@@ -221,6 +222,7 @@ def _version(table: Table, key: str) -> str:
     return version
 
 
-def _close(*tables: Table) -> None:
+def close(*tables: Table) -> None:
+    """Complain about every key of these tables that was not asked for."""
     for table in tables:
         table.close()

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from packager.recipes.host import Host
 from packager.recipes.table import near
+from packager.recipes.target import Target
 from packager.recipes.values import EVERY_FEATURE, PROGRAM, Component, Family, Model
 
 
@@ -35,6 +37,27 @@ def check_model_features(models: Sequence[Model], features: Collection[str]) -> 
     for model in models:
         for feature in sorted(model.features - set(features)):
             yield f"{model.source}: model.features: {_unknown('feature', feature, features)}"
+
+
+def check_targets(targets: Sequence[Target], hosts: Sequence[Host], unread: Collection[str]) -> Iterator[str]:
+    """Hosts that a target names and that are not there or not of its platform; names that two of a kind have."""
+    known = {name: host for host in hosts for name in (host.name, *host.aliases)}
+    for target in targets:
+        if target.host and target.host not in known and target.host not in unread:
+            yield f"{target.source}: target.host: {_unknown('host', target.host, known)}"
+        elif target.host in known and target.platform not in known[target.host].platforms:
+            yield f"{target.source}: target.host: {target.host} is not known for {target.platform}"
+    yield from _shared_aliases("target", targets)
+    yield from _shared_aliases("host", hosts)
+
+
+def _shared_aliases(kind: str, values: Sequence[Target] | Sequence[Host]) -> Iterator[str]:
+    owners = {value.name: value.name for value in values}
+    for value in values:
+        for alias in value.aliases:
+            owner = owners.setdefault(alias, value.name)
+            if owner != value.name or alias == value.name:
+                yield f'{value.source}: {kind}.aliases: "{alias}" means {owner} already'
 
 
 def close_models(models: Mapping[str, Model], unread: Collection[str], problems: list[str]) -> list[Model]:

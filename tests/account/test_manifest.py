@@ -12,8 +12,9 @@ import mnist_plan as sample
 import pytest
 from jsonschema import Draft202012Validator
 
-from packager.account.manifest import SCHEMA_ID, Placed, manifest, to_json, with_archive
+from packager.account.manifest import SCHEMA_ID, manifest, to_json, with_archive
 from packager.account.schema import schema, schema_text
+from packager.emit import Entry
 from packager.errors import DpackError
 from packager.resolve.closure import Evidence, Kind, Miss, Need, Source
 
@@ -92,6 +93,7 @@ def at(value: Any, place: tuple[str | int, ...]) -> Any:
 
 
 PACKED = packed()
+PACKED["links"] = [{"path": "lib/libcudart.so", "target": "libcudart.so.12"}]
 SHAPES = {tuple(sorted(at(PACKED, place))): place for place in dicts(PACKED)}
 """One place for each kind of object: the set of its keys tells the kind."""
 
@@ -262,18 +264,14 @@ def test_names_that_are_not_ascii_or_not_even_text_are_written_all_the_same():
     assert to_json({"b": "é", "a": "\udcff"}) == b'{\n  "a": "\\udcff",\n  "b": "\\u00e9"\n}\n'
 
 
-def test_one_file_under_two_names_is_counted_twice_as_it_is_on_disk():
+def test_the_second_name_of_a_file_is_a_link_and_has_no_bytes():
     plan = sample.mnist()
-    contents = sample.contents(plan)
-    digits = next(one for one in contents.placed if one.path == "lib/libdigits.so.1")
-    contents = replace(contents, placed=(*contents.placed, Placed("lib/libdigits.so", digits.decision)))
-    again = replace(sample.entries(plan)[0], path="lib/libdigits.so", size=30_000)
-    found = manifest(plan, (*sample.entries(plan), again), contents)
-    assert [file["path"] for file in found["files"] if file["names"] == ["libdigits.so"]] == [
-        "lib/libdigits.so",
-        "lib/libdigits.so.1",
-    ]
-    assert found["totals"]["by_group"]["other libraries"]["bytes"] == 60_000
+    link = Entry("lib/libdigits.so", 0o777, 0, sample.entries(plan)[0].sha256, "libdigits.so.1")
+    found = manifest(plan, (*sample.entries(plan), link), sample.contents(plan))
+    assert found["links"] == [{"path": "lib/libdigits.so", "target": "libdigits.so.1"}]
+    assert "lib/libdigits.so" not in {file["path"] for file in found["files"]}
+    assert found["totals"]["by_group"]["other libraries"]["bytes"] == 30_000
+    assert not errors(found)
 
 
 def test_a_file_that_nobody_accounts_for_is_an_error_of_dpack():

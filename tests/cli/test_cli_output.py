@@ -70,6 +70,7 @@ PLACES = {
     "level out of range": (("--level", "77"), ("77", "1 to 19")),
     "level of a plain tar": (("-o", "x.tar", "--level", "3"), ("tar is not compressed",)),
     "no name": (("-o", ".."), ("no name of its own",)),
+    "standard output": (("-o", "-"), ("standard output", "name a file")),
 }
 
 
@@ -212,6 +213,29 @@ def test_a_scratch_directory_without_room_is_told(dpack, peer, plain):
         cwd=dpack.cwd, env=dpack.environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
-    assert "dpack: cannot prepare the bundle in" in done.stderr
+    assert "dpack: cannot prepare hello in" in done.stderr
     assert "TMPDIR" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["dir", "tar.zst"])
+def test_a_library_with_two_names_is_written_once(form, dpack, tmp_path):
+    (tmp_path / "f.c").write_text("int f(void) { return 7; }\n")
+    (tmp_path / "main.c").write_text(
+        '#include <dlfcn.h>\nint f(void);\nint main(void) { return f() == 7 && dlopen("libf.so", 2) ? 0 : 1; }\n'
+    )
+    gcc = ["gcc", "-o"]
+    subprocess.run(
+        [*gcc, tmp_path / "libf.so.1", "-shared", "-Wl,-soname,libf.so.1", tmp_path / "f.c"], check=True
+    )
+    (tmp_path / "libf.so").symlink_to("libf.so.1")
+    linked = ["-L", tmp_path, "-lf", f"-Wl,-rpath,{tmp_path}"]
+    subprocess.run([*gcc, tmp_path / "main", tmp_path / "main.c", *linked], check=True)
+    output = "out/" if form == "dir" else "out.tar.zst"
+    told = dpack("bundle", tmp_path / "main", "--include", "libf.so", "-o", output, "--json").done().json
+    assert told["links"] == [{"path": "lib/libf.so", "target": "libf.so.1"}]
+    if form != "dir":
+        subprocess.run(["tar", "-xf", dpack.cwd / output, "-C", dpack.cwd], check=True)
+    assert (dpack.cwd / "out/lib/libf.so").readlink() == Path("libf.so.1")
+    (tmp_path / "libf.so.1").unlink()
+    subprocess.run([dpack.cwd / "out/bin/main"], check=True, env={})

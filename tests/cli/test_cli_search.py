@@ -109,6 +109,13 @@ def test_absolute_links_of_a_sysroot_stay_inside_it(dpack):
 
 
 @pytest.mark.usefixtures("sysroot")
+def test_a_program_named_as_the_target_sees_it_gets_a_hint(dpack):
+    dpack("plan", "/srv/mnist", "-R", "sysroot").refused(
+        2, "no such file on this machine", "sysroot/srv/mnist"
+    )
+
+
+@pytest.mark.usefixtures("sysroot")
 def test_a_bundle_from_a_sysroot_holds_its_files(dpack, cuda):
     dpack("bundle", "sysroot/srv/mnist", "-R", "sysroot", "--model", "cnn", "-o", "out/").done()
     libraries = sorted((dpack.cwd / "out/lib").iterdir())

@@ -288,7 +288,10 @@ def test_the_error_counts_the_problems_and_tells_what_to_do(tmp_path: Path) -> N
         ("nowhere", "no such directory"),
         (
             "empty",
-            "holds none of libraries/*.toml, models/*.toml, frameworks/*.toml, features.toml, licences.toml",
+            (
+                "holds none of libraries/*.toml, models/*.toml, frameworks/*.toml, hosts/*.toml, targets/*.toml, "
+                "features.toml, licences.toml"
+            ),
         ),
     ],
 )

@@ -295,8 +295,16 @@ def test_directory_adds_features_and_licences_name_by_name(tmp_path: Path) -> No
 def test_example_of_the_readme_loads(tmp_path: Path) -> None:
     readme = (built_in() / "README.md").read_text(encoding="utf-8")
     files = dict(re.findall(r"```toml\n# (\S+\.toml)\n(.*?)```", readme, flags=re.DOTALL))
-    assert files.keys() == {"libraries/acme.toml", "features.toml", "licences.toml"}
+    assert files.keys() == {
+        "libraries/acme.toml",
+        "features.toml",
+        "licences.toml",
+        "targets/acme-box.toml",
+        "hosts/acme-os.toml",
+    }
     recipes = load([write(tmp_path, files)])
+    assert recipes.target("acme-box-2").compression == "gzip"
+    assert recipes.host("acme-os").versions == {"GLIBC": "2.35"}
     assert left_out(recipes, "cnn", "acme") == {"train"}
     assert not recipes.licence(recipes.family("acme")).modify
 

@@ -94,6 +94,14 @@ class Kind(StrEnum):
     OTHER = "other"
 
 
+_PREFIX = {Kind.PTX: "compute", Kind.LTO: "lto"}
+
+
+def spelling(kind: Kind, arch: Arch) -> str:
+    """The architecture as nvcc spells it for this kind of code: sm_90a, compute_120f, lto_50."""
+    return f"{_PREFIX.get(kind, 'sm')}_{arch.number}{arch.suffix}"
+
+
 @dataclass(frozen=True, slots=True)
 class Rule:
     """Which GPUs run code of some kinds and one suffix; ``says`` and ``source`` are for people."""

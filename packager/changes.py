@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from packager.plan import Action, Change, Conflict, Decision
 from packager.recipes import Recipes
-from packager.resolve.closure import Kind
+from packager.resolve.closure import Kind, Source
 
 PROGRAM_RPATH = "$ORIGIN/../lib"
 LIBRARY_RPATH = "$ORIGIN"
@@ -51,7 +51,11 @@ def unreachable(decisions: Sequence[Decision]) -> Iterator[Conflict]:
                 ("leave it to the host: --exclude " + d.name,),
             )
         for edge in d.edges:
-            if edge.kind is Kind.NEEDED and "/" in edge.name:
+            if (
+                edge.kind is Kind.NEEDED
+                and "/" in edge.name
+                and edge.evidence.source is not Source.INTERPRETER
+            ):
                 yield Conflict(
                     f"{edge.source.rpartition('/')[2]} needs {edge.name} by its path",
                     "the loader looks for it there, and not in the bundle",

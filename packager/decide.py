@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 
 from packager.cautions import cautions
 from packager.changes import changed, unreachable
+from packager.destination import Grant
 from packager.plan import Action, Choice, Conflict, Decision, Plan, Saving
 from packager.recipes import EVERY_FEATURE, Component, Recipes
 from packager.resolve.closure import Closure, Edge, Kind, Miss, Need, Object, Source
@@ -68,7 +69,14 @@ class _Planner:
     recipes: Recipes
     choice: Choice
     kept: dict[str, tuple[str, str, Edge | None]] = field(default_factory=dict)
-    left_to_host: dict[str, tuple[str, Edge]] = field(default_factory=dict)
+    left_to_host: dict[str, tuple[str, str, Edge]] = field(default_factory=dict)
+    wanted: dict[str, set[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Collect the symbol versions that are wanted of each library."""
+        for o in self.closure.objects:
+            for need in o.elf.versions:
+                self.wanted.setdefault(need.file, set()).update(need.versions)
 
     def reach(self) -> None:
         """Mark what is kept and what is the host's, breadth-first from the program."""
@@ -88,18 +96,32 @@ class _Planner:
 
     def _leave_to_host(self, target: Object, edge: Edge) -> None:
         """What the host provides, it provides with all that it needs."""
-        family = self.recipes.family_of(target.name)
-        rule = str(family.source) if family else ""
-        self.left_to_host.setdefault(target.path, (rule, edge))
+        self.left_to_host.setdefault(target.path, (*self._provider(target.name, target), edge))
         for further in self.closure.edges_from(target.path):
             deeper = self.closure.find(further.target)
             if deeper and deeper.path not in self.left_to_host and self._host(deeper):
                 self._leave_to_host(deeper, further)
 
     def _host(self, o: Object) -> bool:
-        family = self.recipes.family_of(o.name)
+        return self._provided(o.name, o) and not self._matches(o, self.choice.include)
+
+    def _provided(self, name: str, o: Object | None = None) -> bool:
+        family = self.recipes.family_of(name)
+        return (family is not None and family.provided_by == "host") or self._grant(name, o) is not None
+
+    def _grant(self, name: str, o: Object | None) -> Grant | None:
+        wanted = self.wanted.get(name, ())
+        return self.choice.destination.grants(name, wanted, o.host if o else "")
+
+    def _provider(self, name: str, o: Object | None) -> tuple[str, str]:
+        """Who provides a library that is the host's, in words, and by which rule."""
+        if grant := self._grant(name, o):
+            return f"provided by {grant.by}", grant.rule
+        family = self.recipes.family_of(name)
         return (
-            family is not None and family.provided_by == "host" and not self._matches(o, self.choice.include)
+            ("provided by the host", "")
+            if family is None
+            else (f"provided by the host ({family.title})", str(family.source))
         )
 
     def _matches(self, o: Object, patterns: Sequence[str]) -> str:
@@ -148,9 +170,7 @@ class _Planner:
             reason, rule, edge = self.kept[o.path]
             return self._decision(Action.KEEP, o, reason, rule, _first(edge, edges))
         if o.path in self.left_to_host:
-            rule, edge = self.left_to_host[o.path]
-            family = self.recipes.family_of(o.name)
-            reason = f"provided by the host ({family.title})" if family else "provided by the host"
+            reason, rule, edge = self.left_to_host[o.path]
             return self._decision(Action.HOST, o, reason, rule, _first(edge, edges))
         reason, rule = self._dropped(o, edges)
         return self._decision(Action.DROP, o, reason, rule, edges)
@@ -179,21 +199,21 @@ class _Planner:
         return f"asked for only by {', '.join(askers)}, which is left out", ""
 
     def unseen_hosts(self) -> Iterator[Decision]:
-        """What the host must provide and this machine does not show: misses and mentions of host families."""
+        """What the host must provide and this machine does not show: misses and mentions of what is the host's."""
         seen = {c.id for o in self.closure.objects if (c := self.recipes.component(o.name))}
         asked = [(m.name, m.source, m.evidence.need) for m in self.closure.misses]
         asked += [(m.name, m.source, self._need(m.name)) for m in self.closure.mentions]
         for name, source, need in asked:
             family, component = self.recipes.family_of(name), self.recipes.component(name)
-            of_host = family is not None and family.provided_by == "host"
-            if family is None or not of_host or need is Need.OPTIONAL or source not in self.kept:
+            if not self._provided(name) or need is Need.OPTIONAL or source not in self.kept:
                 continue
-            if component is not None and component.id in seen:
+            if (known := component.id if component else name) in seen:
                 continue
-            seen |= {component.id} if component else set()
-            reason = f"provided by the host ({family.title}); not seen here"
+            seen.add(known)
+            reason, rule = self._provider(name, None)
             edges = tuple(e for e in self.closure.edges if e.name == name)
-            yield Decision(Action.HOST, name, reason, str(family.source), 0, None, component, family, edges)
+            reason = f"{reason}; not seen here"
+            yield Decision(Action.HOST, name, reason, rule, 0, None, component, family, edges)
 
     def _need(self, name: str) -> Need:
         component = self.recipes.component(name)
@@ -206,10 +226,7 @@ class _Planner:
                 yield miss
 
     def _counts(self, miss: Miss) -> bool:
-        family = self.recipes.family_of(miss.name)
-        if (family is not None and family.provided_by == "host") or _matches_any(
-            miss.name, self.choice.exclude
-        ):
+        if self._provided(miss.name) or _matches_any(miss.name, self.choice.exclude):
             return False
         return miss.evidence.source is not Source.RECIPE or self._served(miss.evidence.serves) is not None
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from packager.arch import Gpu
+from packager.cuda.cut import Cut
+from packager.cuda.select import Policy
+from packager.destination import ANYWHERE, Destination
 from packager.recipes import Component, Family, Model
 from packager.resolve.closure import Edge, Mention, Miss, Object
 
@@ -22,13 +26,16 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the user asked for: the models, and globs of what to put in or leave out whatever the recipes say."""
+    """What the user asked for: the models, globs of what to put in or leave out whatever the recipes say, and
+    where the bundle is to run.
+    """
 
     models: tuple[Model, ...] = ()
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     strict: bool = False
     strip: bool = True
+    destination: Destination = ANYWHERE
 
     @property
     def features(self) -> frozenset[str] | None:
@@ -42,26 +49,45 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
+class Slice:
+    """GPU code that is cut out of one file: what stays is for ``gpus``, chosen by ``policy``; ``cut`` says how."""
+
+    gpus: tuple[Gpu, ...]
+    policy: Policy
+    cut: Cut
+
+    @property
+    def words(self) -> str:
+        """As the manifest lists it: "sliced for sm_86"."""
+        return f"sliced for {', '.join(map(str, self.gpus))}"
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
-    """What is done to one kept file: whether it is stripped, and the rpath that it gets (None: its own)."""
+    """What is done to one kept file: whether it is stripped, the rpath that it gets (None: its own), and the GPU
+    code that is cut out of it.
+    """
 
     strip: bool = False
     rpath: str | None = None
+    slice: Slice | None = None
 
     def __bool__(self) -> bool:
-        return self.strip or self.rpath is not None
+        return self.strip or self.rpath is not None or self.slice is not None
 
     @property
     def words(self) -> tuple[str, ...]:
         """As the manifest lists it: ("stripped", "rpath $ORIGIN/../lib")."""
-        stripped = ("stripped",) if self.strip else ()
-        return stripped if self.rpath is None else (*stripped, f"rpath {self.rpath}")
+        words = ("stripped",) if self.strip else ()
+        words = words if self.rpath is None else (*words, f"rpath {self.rpath}")
+        return words if self.slice is None else (*words, self.slice.words)
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     """One file's fate. ``size`` is in bytes, 0 for what only the host has; ``edges`` lead to it, the deciding
-    one first; ``rule`` names the recipe's file and component, "" where the file itself is the reason.
+    one first; ``rule`` names the recipe's file and component, "" where the file itself is the reason. ``uncut``
+    are the bytes that slicing it would save, where its licence or the user does not allow it.
     """
 
     action: Action
@@ -74,6 +100,12 @@ class Decision:
     family: Family | None = None
     edges: tuple[Edge, ...] = ()
     change: Change = Change()
+    uncut: int = 0
+
+    @property
+    def packed_size(self) -> int:
+        """Its bytes after slicing; what stripping saves is known only when it is done."""
+        return self.change.slice.cut.size if self.change.slice else self.size
 
     @property
     def path(self) -> str:
@@ -151,6 +183,11 @@ class Plan:
     def size(self, action: Action) -> int:
         """The bytes of the files with this action."""
         return sum(d.size for d in self.of(action))
+
+    @property
+    def packed_size(self) -> int:
+        """The bytes of the kept files after slicing."""
+        return sum(d.packed_size for d in self.of(Action.KEEP))
 
     def count(self, action: Action) -> int:
         """The number of files with this action."""

@@ -7,6 +7,7 @@ It depends on the input alone: no path of this machine, no name of a user, no ti
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,16 +18,21 @@ from packager.account.licence import LicenceText
 from packager.account.origin import Origin
 from packager.account.requirements import Floor, Requirements, requirements
 from packager.account.totals import LICENCE_GROUP, Counted, totals
-from packager.emit.item import Entry
+from packager.emit.item import Entry, Item
 from packager.errors import DpackError
+from packager.oci.descriptor import Descriptor
 from packager.plan import Action, Decision, Plan
 from packager.recipes import Licence
+from packager.resolve.provided import C_LIBRARY_GROUP
 
 FILE_NAME = "dpack.json"
 SCHEMA_ID = "urn:dpack:manifest:1"
 VERSION = 1
 
 Json = dict[str, Any]
+
+LayerDigests = tuple[str, Descriptor, str]
+"""The name of a layer, the descriptor of its blob, and its diff_id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +51,7 @@ class Contents:
     ``origins``   of the files kept and dropped, by their path on this machine (``Object.host``).
     ``licences``  the classes that the recipes know; the manifest lists those that occur.
     ``platform``  the target, "linux/arm64"; made from the program's machine where it is empty.
+    ``added``     files that dpack itself makes; one that is a directory is not in the manifest.
     """
 
     placed: tuple[Placed, ...]
@@ -52,6 +59,7 @@ class Contents:
     origins: Mapping[str, Origin]
     licences: tuple[Licence, ...] = ()
     platform: str = ""
+    added: tuple[Item, ...] = ()
 
 
 def manifest(plan: Plan, entries: Sequence[Entry], contents: Contents) -> Json:
@@ -86,6 +94,15 @@ def with_archive(manifest: Mapping[str, Any], form: str, size: int, sha256: str 
     return {**manifest, "archive": {"format": form, "bytes": size, "sha256": sha256}}
 
 
+def with_image(manifest: Mapping[str, Any], *, layers: Sequence[LayerDigests], **digests: Any) -> Json:
+    """The manifest with the digests of the image or the layer that holds the files."""
+    rows = [
+        {"name": name, "digest": blob.digest, "diff_id": diff_id, "bytes": blob.size}
+        for name, blob, diff_id in layers
+    ]
+    return {**manifest, "image": {**digests, "layers": rows}}
+
+
 def to_json(manifest: Mapping[str, Any]) -> bytes:
     """The manifest as it is written: sorted keys, two spaces, ASCII, one newline at the end."""
     return (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode("ascii")
@@ -111,9 +128,10 @@ def _platform(needs: Requirements) -> str:
 def _files(plan: Plan, entries: Sequence[Entry], contents: Contents) -> list[Json]:
     placed = {one.path: one for one in contents.placed}
     texts = {text.path: text for text in contents.texts}
+    added = {item.path for item in contents.added}
     written = [entry.path for entry in entries if not entry.link]
-    if sorted(written) != sorted([*placed, *texts]):
-        odd = set(written).symmetric_difference([*placed, *texts])
+    if sorted(written) != sorted([*placed, *texts, *added]):
+        odd = set(written).symmetric_difference([*placed, *texts, *added])
         raise ValueError(
             f"in the bundle or in its contents, not in both: {', '.join(sorted(odd)) or written}"
         )
@@ -121,8 +139,10 @@ def _files(plan: Plan, entries: Sequence[Entry], contents: Contents) -> list[Jso
         _library(plan, placed[entry.path], entry, contents)
         if entry.path in placed
         else _text(texts[entry.path], entry)
+        if entry.path in texts
+        else _added(entry)
         for entry in sorted(entries, key=lambda entry: entry.path)
-        if not entry.link
+        if not entry.link and not stat.S_ISDIR(entry.mode)
     ]
 
 
@@ -148,20 +168,30 @@ def _library(plan: Plan, placed: Placed, entry: Entry, contents: Contents) -> Js
 
 
 def _text(text: LicenceText, entry: Entry) -> Json:
+    return _plain(entry, "licence", _origin(text.origin, ""), LICENCE_GROUP, f"licence text of {text.origin}")
+
+
+def _added(entry: Entry) -> Json:
+    origin = {"kind": "dpack", "name": "dpack", "version": __version__, "path": ""}
+    return _plain(entry, "configuration", origin, C_LIBRARY_GROUP, "configures the dynamic loader")
+
+
+def _plain(entry: Entry, kind: str, origin: Json, group: str, reason: str) -> Json:
+    """A file that is kept as a whole for a reason of its own."""
     return {
         "path": entry.path,
-        "kind": "licence",
+        "kind": kind,
         "name": entry.path.rpartition("/")[2],
         "names": [],
         "soname": None,
         "bytes": entry.size,
         "bytes_original": entry.size,
         "sha256": entry.sha256,
-        "origin": _origin(text.origin, ""),
+        "origin": origin,
         "component": None,
-        "group": LICENCE_GROUP,
+        "group": group,
         "action": Action.KEEP.value,
-        "reason": f"licence text of {text.origin}",
+        "reason": reason,
         "rule": "",
         "chain": [],
         "licence": None,

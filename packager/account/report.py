@@ -10,6 +10,7 @@ from packager.account.requirements import requirements
 from packager.account.size import human
 from packager.account.words import base, few
 from packager.plan import Action, Decision, Plan
+from packager.resolve.closure import Source
 
 _CPP_RUNTIME = "C++ runtime"
 
@@ -51,9 +52,15 @@ def host_text(plan: Plan) -> str:
     ]
     if needs.driver:
         parts.append(f"the NVIDIA driver ({few(needs.driver)})")
-    if needs.loader and not parts:
+    if needs.loader and not parts and not _own_loader(plan):
         parts.append(f"the loader {needs.loader}")
     return "; ".join(parts) or "nothing but a Linux kernel"
+
+
+def _own_loader(plan: Plan) -> bool:
+    """Whether the plan keeps the dynamic loader itself."""
+    started = (e.evidence.source is Source.INTERPRETER for d in plan.of(Action.KEEP) for e in d.edges)
+    return any(started)
 
 
 def _newer_runtime(plan: Plan) -> Iterator[str]:

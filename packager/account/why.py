@@ -9,9 +9,9 @@ from packager.account.chain import chain
 from packager.account.missing import places, reason_of
 from packager.account.size import human
 from packager.account.words import base
+from packager.analysis import Analysis
 from packager.errors import DpackError
 from packager.plan import Action, Decision
-from packager.request import Analysis
 from packager.resolve.closure import Edge
 from packager.resolve.search import How
 

@@ -20,7 +20,10 @@ _COMMANDS = {
     "plan": "Show what bundle would keep and drop, and why.",
     "why": "Tell the whole story of one library.",
     "tree": "Show what a program loads, and how each file is found.",
+    "push": "Push an image to a registry.",
     "fetch": "Fetch NVIDIA's libraries from the package index.",
+    "targets": "List the devices that dpack knows, and the systems they run.",
+    "gpu": "Show the GPU code in a file, by architecture.",
     "recipes": "Show what dpack knows about libraries and models.",
     "completion": "Print the completion script for your shell.",
 }

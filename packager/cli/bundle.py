@@ -11,13 +11,12 @@ import click
 from packager.account import table
 from packager.account.compare import Sizes, framework_table, size_table, sizes_of_manifest, sizes_of_plan
 from packager.account.report import plan_json, plan_text
-from packager.bundle import Output
-from packager.bundle import bundle as write_bundle
+from packager.analysis import Analysis
 from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, print_json, request_options
+from packager.cli.output import Destined, chosen_output
 from packager.cli.progress import bytes_bar
-from packager.emit import check_output, epoch_of, format_of, level_of
-from packager.plan import Action, Plan
-from packager.request import Analysis
+from packager.emit import check_output
+from packager.plan import Plan
 
 
 @click.command()
@@ -29,11 +28,29 @@ from packager.request import Analysis
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["dir", "tar", "tar.gz", "tar.zst"]),
-    help="Default: by the suffix of NAME, else tar.zst.",
+    type=click.Choice(["dir", "tar", "tar.gz", "tar.zst", "oci", "oci-archive", "layer"]),
+    help="Default: by the suffix of NAME, else tar.zst. oci is an image in a directory (an image layout), "
+    "oci-archive a tar of it, layer one layer with its digests beside it.",
 )
 @click.option(
-    "--level", type=int, metavar="N", help="Compression level: tar.zst 1 to 19 (3), tar.gz 1 to 9 (6)."
+    "--level",
+    type=int,
+    metavar="N",
+    help="Compression level: tar.zst and zstd layers 1 to 19 (3), tar.gz and gzip layers 1 to 9 (6).",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["zstd", "gzip", "none"]),
+    help="Of image layers. Default: what the target's container engine reads, else zstd.",
+)
+@click.option(
+    "--layers",
+    type=click.Choice(["split", "one"]),
+    default="split",
+    help="Vendor libraries, other libraries and the program in a layer each (split), or all in one.",
+)
+@click.option(
+    "--name", "image_name", default="", metavar="NAME[:TAG]", help="The image's. Default: APP:latest."
 )
 @click.option("-f", "--force", is_flag=True, help="Replace NAME when it exists.")
 @click.option("-n", "--dry-run", is_flag=True, help="Show the plan and the sizes, write nothing.")
@@ -46,6 +63,9 @@ def bundle(
     output: str | None,
     form: str | None,
     level: int | None,
+    compression: str | None,
+    layers: str,
+    image_name: str,
     force: bool,
     dry_run: bool,
     as_json: bool,
@@ -63,16 +83,18 @@ def bundle(
       dpack bundle ./mnist --model cnn --fetch           fetch missing NVIDIA libraries first
       dpack bundle ./mnist --model cnn -o out/ --force   a directory
       dpack bundle ./mnist --model cnn --json > size.json
+      dpack bundle ./mnist --model cnn --target l4 --format oci-archive    an image: mnist.oci.tar
 
+    An image holds the bundle in /app and starts it. Without --base it stands on nothing: the C library is in it.
     SOURCE_DATE_EPOCH sets the time of every file. The same input gives the same bytes.
     """
-    name = output or f"{program.name}.{form or 'tar.zst'}"
-    chosen = format_of(name, form)
-    level_of(chosen, level)  # a wrong level is refused before any work
-    target = Output(Path(name), chosen, force=force, epoch=epoch_of(os.environ), level=level)
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other.")
-    check_output(target.path, force=force)
+    output_options = Destined(output, form, level, compression, layers, image_name, force)
+    output_options.check(os.environ)
+    if form in {"oci", "oci-archive"} and not options["base"]:
+        options["base"] = "scratch"
+    check_output(output_options.path(program), force=force)
     analysis = analysis_of(program, **options)
     _show_plan(analysis.plan, quiet=as_json or markdown)
     fail_unless_complete(analysis)
@@ -82,14 +104,25 @@ def bundle(
     if dry_run:
         _show_sizes(sizes_of_plan(analysis.plan), analysis, markdown=markdown)
         return
-    with bytes_bar(f"writing {target.path.name}", analysis.plan.size(Action.KEEP)) as advance:
-        made = write_bundle(analysis, target, advance)
+    write, target = chosen_output(output_options, analysis, os.environ)
+    with bytes_bar(f"writing {target.name}", analysis.plan.packed_size) as advance:
+        manifest = write(advance)
     if as_json:
-        print_json(made.manifest)
+        print_json(manifest)
         return
-    _show_sizes(sizes_of_manifest(made.manifest), analysis, markdown=markdown)
+    _show_sizes(sizes_of_manifest(manifest), analysis, markdown=markdown)
     if not markdown:
-        click.echo(f"\nwrote {target.path}", err=True)
+        _tell(manifest, target)
+
+
+def _tell(manifest: dict[str, Any], target: Path) -> None:
+    """What was written; of an image its digests, too."""
+    image = manifest.get("image", {})
+    for layer in image.get("layers", ()):
+        click.echo(f"layer  {layer['digest']}  {layer['name']}", err=True)
+    if "digest" in image:
+        click.echo(f"image  {image['digest']}", err=True)
+    click.echo(f"\nwrote {target}", err=True)
 
 
 def _show_plan(plan: Plan, *, quiet: bool) -> None:

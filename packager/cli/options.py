@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from packager.request import Analysis, Request, Supply, analyse
+from packager.analysis import Analysis, analyse
+from packager.request import Aim, Request, Slicing, Supply
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,6 +20,18 @@ def _models(context: click.Context, parameter: click.Parameter, incomplete: str)
     from packager import recipes
 
     return [m.name for m in recipes.load().models if m.name.startswith(incomplete)]
+
+
+def _targets(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from packager.cli.targets import target_names
+
+    return target_names(context, parameter, incomplete)
+
+
+def _hosts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from packager.cli.targets import host_names
+
+    return host_names(context, parameter, incomplete)
 
 
 PROGRAM = click.argument("program", type=click.Path(path_type=Path, readable=False), metavar="APP")
@@ -53,6 +66,60 @@ _OPTIONS = (
     ),
     click.option(
         "--cpu", default="", metavar="LEVEL", help="glibc-hwcaps level of the target, e.g. x86-64-v3."
+    ),
+    click.option(
+        "-t",
+        "--target",
+        default="",
+        metavar="NAME",
+        shell_complete=_targets,
+        help="The device that it is for: jetson-orin, l4, rtx-4090, … `dpack targets` lists them. Sets --platform, "
+        "--gpu, --host and the compression of images.",
+    ),
+    click.option("--platform", default="", metavar="OS/ARCH", help="The platform, e.g. linux/arm64."),
+    click.option(
+        "--gpu",
+        "gpus",
+        multiple=True,
+        metavar="SM",
+        help="The GPU, e.g. sm_86 or 8.6: every library must have code for it, and other code may go. Repeatable.",
+    ),
+    click.option(
+        "--host",
+        default="",
+        metavar="NAME",
+        shell_complete=_hosts,
+        help="The system there, e.g. ubuntu-22.04: what it has is left out. `dpack targets --hosts` lists them.",
+    ),
+    click.option(
+        "--host-csv",
+        type=_DIRECTORY,
+        metavar="DIR",
+        help="A copy of a Jetson's lists of what its container runtime mounts.",
+    ),
+    click.option(
+        "--base",
+        default="",
+        metavar="IMAGE",
+        help="Resolve against an image, and build on it: oci:DIR, oci-archive:FILE, docker-archive:FILE, "
+        "HOST/REPOSITORY:TAG, or scratch for none: then the C library goes in too.",
+    ),
+    click.option(
+        "--plain-http", multiple=True, metavar="HOST", help="Pull the base from HOST without TLS. Repeatable."
+    ),
+    click.option(
+        "--slice",
+        "slicing",
+        type=click.Choice(["auto", "vendor", "no"]),
+        default="auto",
+        help="With --gpu or --target: cut the GPU code of other GPUs out of files whose licence allows it (auto), "
+        "out of NVIDIA's too (vendor), or out of none (no).",
+    ),
+    click.option(
+        "--ptx",
+        type=click.Choice(["auto", "keep", "drop"]),
+        default="auto",
+        help="PTX in sliced files: where no machine code fits (auto), all that fits (keep), none (drop).",
     ),
     click.option(
         "--include", multiple=True, metavar="GLOB", help="Keep what matches (soname or path). Repeatable."
@@ -119,6 +186,17 @@ def request_of(program: Path, **options: Any) -> Request:
         strict=options["strict"],
         strip=not options["no_strip"],
         supply=supply,
+        aim=Aim(
+            target=options["target"],
+            platform=options["platform"],
+            gpus=options["gpus"],
+            host=options["host"],
+            host_csv=options["host_csv"],
+            base=options["base"],
+            plain_http=options["plain_http"],
+            image=bool(options["base"]),
+        ),
+        slicing=Slicing(options["slicing"], options["ptx"]),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -24,6 +25,7 @@ class Bars:
 
     def __init__(self) -> None:
         self._rich: Progress | None = None
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -40,10 +42,12 @@ class Bars:
 
         if not sys.stderr.isatty():
             size = f" ({total / 1e6:.1f} MB)" if total else ""
-            print(f"{label}{size}", file=sys.stderr, flush=True)  # noqa: T201 - a line of a log
+            sys.stderr.write(f"{label}{size}\n")  # in one piece: other threads write lines as well
+            sys.stderr.flush()
             return NoBar()
-        progress = self._rich = self._rich or _bars()
-        progress.start()
+        with self._lock:
+            progress = self._rich = self._rich or _bars()
+            progress.start()
         name = " ".join(label.split("-")[:2])  # of a wheel's file name, the distribution and its version
         return _Bar(progress, progress.add_task(name, total=total))
 

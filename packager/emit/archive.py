@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import tarfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -157,7 +158,10 @@ class _Members:
                 self._made.add(directory)
                 self._send(self._header(directory, 0o755, tarfile.DIRTYPE))
         with opened(item.source) as source:
-            if item.link:
+            if stat.S_ISDIR(item.mode):
+                self._made.add(name)
+                self._send(self._header(name, stat.S_IMODE(item.mode), tarfile.DIRTYPE))
+            elif item.link:
                 self._send(self._header(name, 0o777, tarfile.SYMTYPE, link=item.link))
             else:
                 self._send(self._header(name, item.mode, tarfile.REGTYPE, size=source.size))

@@ -1,4 +1,4 @@
-"""Applies the plan's change to one file: strip, then rpath, and reads the result back."""
+"""Applies the plan's change to one file: strip, then rpath, then the slice, and reads the result back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packager.errors import DpackError
-from packager.plan import Change
+from packager.plan import Change, Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,5 +46,19 @@ def _apply(job: Job) -> Path:
     if job.change.rpath is not None:
         unpatched, result = result, job.scratch / "with-rpath"
         set_rpath(unpatched, result, job.change.rpath)
+    if job.change.slice is not None:
+        whole, result = result, job.scratch / "sliced"
+        _slice(whole, result, job.change.slice, planned=whole == job.source)
     verify(job.source, result, job.change.rpath)
     return result
+
+
+def _slice(source: Path, target: Path, planned_slice: Slice, *, planned: bool) -> None:
+    """Cut as planned; a file that was changed since the plan has other offsets and is read again."""
+    from packager.cuda import cut, scan, select  # noqa: PLC0415 - most changes cut nothing
+
+    if planned:
+        cut.write(source, target, planned_slice.cut)
+        return
+    selection = select.keep(scan.read_gpu_code(source), planned_slice.gpus, planned_slice.policy)
+    cut.write(source, target, cut.plan_cut(selection.code, selection))

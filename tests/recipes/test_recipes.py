@@ -59,7 +59,7 @@ SONAMES = [
     ("libcuda.so.1", "driver:cuda"),
     ("libnvidia-ml.so.535.54.03", "driver:ml"),
     ("libc.so.6", "glibc:libc"),
-    ("libm-2.31.so", "glibc:libc"),
+    ("libm-2.31.so", "glibc:parts"),
     ("ld-linux-aarch64.so.1", "glibc:loader"),
     ("ld-musl-x86_64.so.1", "musl:musl"),
     ("libstdc++.so.6.0.30", "gcc-runtime:stdcxx"),

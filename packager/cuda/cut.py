@@ -1,0 +1,212 @@
+"""Cut from a file the GPU code that is not kept, so that the file is smaller and loads as before.
+
+image     the tables of the file, as they were before any cut
+regions   its GPU code, section by section
+pointers  what points into a section
+rebuild   what a section keeps, and where it goes
+holes     the pages that leave the file
+layout    the new tables and offsets
+assemble  all of these together;  stream  writes it
+
+Every byte that stays has the address that it had, the members of packed containers aside. What no proof allows
+to go stays, as a :class:`Left` that says why. Cutting twice changes nothing, and cutting for some GPUs and then
+for fewer is the same, to the byte, as cutting for the fewer at once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from packager.arch import Arch, Kind
+from packager.cuda.assemble import Assembly, assemble
+from packager.cuda.code import GpuCode, Loose, Member
+from packager.cuda.image import HEADER_SIZE, SECTION_SIZE, Image, Mapped, read_image
+from packager.cuda.layout import Piece
+from packager.cuda.pointers import RELATIVE, read_pointers
+from packager.cuda.rebuild import Edit, rebuild
+from packager.cuda.regions import Code, Left, Region, coded, codes_of
+from packager.cuda.select import Selection
+from packager.cuda.stream import changed, write_file
+
+_NO_ROOM = "a program's headers find no room where every kernel looks for them"
+_NO_PAGE = "too little goes to free a page"
+
+__all__ = ["Cut", "Left", "SectionCut", "plan_cut", "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class SectionCut:
+    """One section with GPU code: its bytes in the file before and after.
+
+    ``technique`` is "packed" or "in place" (see rebuild), and empty for a section that stays as it is.
+    """
+
+    name: str
+    before: int
+    after: int
+    technique: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What is cut from one file. ``size`` is that of the file which :func:`write` makes, to the byte.
+
+    ``whole`` is the size before; ``kept`` are the members and loose cubins that are in the new file, those that
+    could not go included. ``assembly`` is None where nothing changes.
+    """
+
+    path: str
+    whole: int
+    size: int
+    kept: tuple[Member | Loose, ...]
+    sections: tuple[SectionCut, ...]
+    left: tuple[Left, ...]
+    assembly: Assembly | None
+
+    @property
+    def removed(self) -> int:
+        """Bytes that the file loses."""
+        return self.whole - self.size
+
+    @property
+    def kept_arches(self) -> tuple[Arch, ...]:
+        """The architectures of the machine code in the new file, ascending."""
+        return tuple(sorted({piece.arch for piece in self.kept if piece.kind is Kind.CUBIN}))
+
+    @property
+    def segments(self) -> int:
+        """Program headers of the new file; 0 where nothing changes."""
+        return len(self.assembly.layout.rows) if self.assembly else 0
+
+
+def plan_cut(code: GpuCode, selection: Selection, source: Path | None = None) -> Cut:
+    """Decide what goes from the file ``code`` is of: all that ``selection`` drops, as far as that is proven safe.
+
+    ``source`` is the file on this machine, where that is not the path that ``code`` shows. Raises ElfError for a
+    damaged file, DpackError for one that changed since it was scanned.
+    """
+    source = source or Path(code.path)
+    image = read_image(source)
+    if image.size != code.size:
+        raise changed(source)
+    codes = codes_of(image, code, _kept(selection))
+    dead = [each for each in codes if each.dead_size]
+    if not dead:
+        return _unchanged(code, image, codes, [])
+    with Mapped(source) as content:
+        if why := _unfit(image, content):
+            return _unchanged(code, image, codes, [Left(c.region.name, c.dead_size, why) for c in dead])
+        edits, left = _edits(image, content, dead)
+        assembly = assemble(image, content, edits, coded(image, codes)) if edits else None
+    if assembly is None or not _worth(assembly, image):
+        why = _NO_ROOM if edits and assembly is None else _NO_PAGE
+        left += [
+            Left(c.region.name, c.dead_size, why) for c in dead if any(e.region == c.region for e in edits)
+        ]
+        return _unchanged(code, image, codes, left)
+    return Cut(
+        code.path,
+        code.size,
+        assembly.layout.size,
+        tuple(piece for each in codes for piece in _stay(each, edits)),
+        _figures(image, codes, edits, assembly.layout.pieces),
+        tuple(left),
+        assembly,
+    )
+
+
+def write(source: Path, target: Path, cut: Cut) -> None:
+    """Write the cut file, or a copy where nothing is cut; mode 0755.
+
+    Raises DpackError when ``source`` is not the file that was planned for.
+    """
+    write_file(source, target, cut.whole, cut.assembly)
+
+
+def _kept(selection: Selection) -> frozenset[int]:
+    """The offsets in the file of the members and loose cubins that stay."""
+    members = (member.offset for kept in selection.containers for member in kept.members)
+    return frozenset({*members, *(piece.offset for piece in selection.loose)})
+
+
+def _unfit(image: Image, content: mmap.mmap) -> str:
+    """Why a file cannot be cut at all; empty when it can."""
+    loads = image.loads
+    if image.machine.name not in RELATIVE:
+        return f"dpack does not know the relocations of {image.machine.name}"
+    if not loads or loads[0].offset or loads[0].size < HEADER_SIZE:
+        return "its first segment does not begin with the ELF header"
+    if any(a.memory_end > b.address for a, b in pairwise(loads)):
+        return "its segments overlap or are out of order"
+    if any(row.align & (row.align - 1) or row.size > row.memory_size for row in loads):
+        return "a segment contradicts itself"
+    end = _known_end(image)
+    if content[end:].count(0) != len(content) - end:
+        return "behind the ELF file's end stands data that no section or segment knows"
+    return ""
+
+
+def _known_end(image: Image) -> int:
+    """Where the last thing ends that the ELF header leads to."""
+    (sections,) = struct.unpack_from("<Q", image.head, 40)
+    (count,) = struct.unpack_from("<H", image.head, 60)
+    ends = [extent.offset + extent.size for extent in image.extents]
+    ends += [header.offset + header.size for header in image.headers if header.type not in {0, 8}]
+    ends.append(int(sections) + SECTION_SIZE * int(count))
+    return min(image.size, max(ends))
+
+
+def _worth(assembly: Assembly, image: Image) -> bool:
+    """Whether the file gets smaller. One that was cut before goes the whole way, so that both ways end alike."""
+    return bool(assembly.holes and (image.gone or assembly.layout.size < image.size))
+
+
+def _edits(image: Image, content: mmap.mmap, codes: Sequence[Code]) -> tuple[list[Edit], list[Left]]:
+    pointers = read_pointers(image, content, [(each.region.start, each.region.end) for each in codes])
+    edits, left = list[Edit](), list[Left]()
+    for code in codes:
+        edit, stays = rebuild(image, content, pointers, code)
+        edits += [edit] if edit else []
+        left += stays
+    return edits, left
+
+
+def _unchanged(code: GpuCode, image: Image, codes: Sequence[Code], left: list[Left]) -> Cut:
+    pieces = [Piece(extent.address, extent.end, extent.end, 0, 1) for extent in image.extents]
+    figures = _figures(image, codes, (), pieces)
+    return Cut(code.path, code.size, code.size, code.pieces, figures, tuple(left), None)
+
+
+def _figures(
+    image: Image, codes: Sequence[Code], edits: Sequence[Edit], pieces: Sequence[Piece]
+) -> tuple[SectionCut, ...]:
+    techniques = {edit.region: edit.technique for edit in edits}
+    return tuple(
+        SectionCut(
+            each.region.name,
+            sum(_shared(extent.address, extent.end, each.region) for extent in image.extents),
+            sum(_shared(piece.start, piece.end, each.region) for piece in pieces),
+            techniques.get(each.region, ""),
+        )
+        for each in codes
+    )
+
+
+def _shared(start: int, end: int, region: Region) -> int:
+    return max(0, min(end, region.end) - max(start, region.start))
+
+
+def _stay(code: Code, edits: Sequence[Edit]) -> Iterator[Member | Loose]:
+    """The pieces of a region that are in the file afterwards."""
+    edit = next((edit for edit in edits if edit.region == code.region), None)
+    replaced = {start for start, _ in edit.replaced} if edit else set()
+    packed = bool(edit and edit.technique == "packed")
+    for container in code.containers:
+        whole = not packed and container.address not in replaced
+        yield from (member for member in container.members if whole or member.offset in code.kept)
+    yield from (piece for piece in code.loose if piece.offset in code.kept or piece.address not in replaced)

@@ -1,0 +1,272 @@
+"""What points into a range of addresses: relocations, symbols, and the machine code itself.
+
+A shared object holds no absolute address but in its relocations, and reaches its own data by the distance from
+the instruction: with ``lea`` on x86_64, with a pair of ``adrp`` and ``add`` on aarch64. So whoever reads all
+three kinds knows every way by which the loaded object can name an address. Relocation types are those of the
+psABI supplements for the two machines.
+"""
+
+from __future__ import annotations
+
+import mmap
+import re
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from packager.cuda.image import PF_X, SHF_EXECINSTR, SHT_SYMTAB, Image
+from packager.resolve.elf import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, ElfFile
+
+RELATIVE = {"x86_64": 8, "aarch64": 1027}
+"""R_X86_64_RELATIVE and R_AARCH64_RELATIVE: the loader writes its base plus the addend."""
+
+_DT_REL, _DT_RELR, _DT_RELRSZ = 17, 36, 35
+_NO_ADDRESS = {3, 4, 6}  # STT_SECTION, STT_FILE; STT_TLS is a place in a block
+_RELA_SIZE, _SYMBOL_SIZE = 24, 24
+_WINDOW = 32  # instructions
+_REX_W = b"\x48\x4c"  # with and without REX.R; REX.X and REX.B mean nothing here, and no assembler sets them
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """One pointer to ``target`` that the loader or the linker keeps.
+
+    ``place`` is the address that the loader writes it to, None for a symbol. ``at`` is the offset in the file of
+    the eight bytes that say the target; None where it follows from more than those.
+    """
+
+    target: int
+    place: int | None
+    at: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pointers:
+    """What one file's relocations and symbols point at within some bounds, and where the loader writes there.
+
+    ``unknown`` says what could not be read; then nothing is known.
+    """
+
+    pointers: tuple[Pointer, ...] = ()
+    places: tuple[int, ...] = ()
+    unknown: str = ""
+
+    def into(self, start: int, end: int) -> list[Pointer]:
+        """The pointers whose target lies in start <= target < end, in order of target."""
+        low, high = (bisect_left(self.pointers, at, key=lambda each: each.target) for at in (start, end))
+        return list(self.pointers[low:high])
+
+    def written(self, ranges: Sequence[tuple[int, int]]) -> list[int]:
+        """The places inside these sorted ranges that the loader writes eight bytes to, ascending."""
+        starts = [start for start, _ in ranges]
+        return [place for place in self.places if _hits(ranges, starts, place)]
+
+
+def _hits(ranges: Sequence[tuple[int, int]], starts: list[int], place: int) -> bool:
+    at = bisect_left(starts, place + 8) - 1
+    return at >= 0 and place < ranges[at][1]
+
+
+def read_pointers(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, int]]) -> Pointers:
+    """Everything in the relocations and symbol tables that has to do with these ranges of addresses."""
+    relative = RELATIVE.get(image.machine.name)
+    if relative is None:
+        return Pointers(unknown=f"dpack does not know the relocations of {image.machine.name}")
+    with ElfFile(image.path) as file:
+        if file.tag(_DT_REL) is not None:
+            return Pointers(unknown="its relocations have no addends")
+        symbols = file.tag(DT_SYMTAB)
+        dynamic = None if symbols is None else file.offset_of(symbols)
+        packed = tuple(_packed_places(file))
+        tables = list(_tables(file))
+    found, places = list[Pointer](), list[int]()
+    for at, size in tables:
+        part = array("Q")
+        part.frombytes(content[at : at + size - size % _RELA_SIZE])
+        kinds, targets = part[1::3], part[2::3]
+        for low, high in ranges:
+            places += [place for place in part[0::3] if low - 8 < place < high]
+            near = [i for i, target in enumerate(targets) if low <= target < high]
+            found += [_relative(part, at, i) for i in near if kinds[i] == relative]
+        rest = (
+            [] if kinds.count(relative) == len(kinds) else [i for i, k in enumerate(kinds) if k != relative]
+        )
+        found += (_symbolic(content, dynamic, part[3 * i : 3 * i + 3]) for i in rest)
+    words = list(_words(image, content, packed))
+    places += [place for place, _, _ in words if _inside(place, ranges, 7)]
+    found += [Pointer(word, place, at) for place, at, word in words]
+    found += _symbols(image, content)
+    inside = {pointer for pointer in found if _inside(pointer.target, ranges)}
+    return Pointers(tuple(sorted(inside, key=_order)), tuple(sorted(places)))
+
+
+def _inside(address: int, ranges: Sequence[tuple[int, int]], before: int = 0) -> bool:
+    return any(low - before <= address < high for low, high in ranges)
+
+
+def _order(pointer: Pointer) -> tuple[int, int, int]:
+    return pointer.target, pointer.place or 0, pointer.at or 0
+
+
+def _tables(file: ElfFile) -> Iterator[tuple[int, int]]:
+    """Offset and size of the tables of relocations with addends."""
+    for start, size in ((DT_RELA, DT_RELASZ), (DT_JMPREL, DT_PLTRELSZ)):
+        address, length = file.tag(start), file.tag(size)
+        if address is not None and length:
+            yield file.offset_of(address), length
+
+
+def _relative(part: array[int], at: int, number: int) -> Pointer:
+    return Pointer(part[3 * number + 2], part[3 * number], at + _RELA_SIZE * number + 16)
+
+
+def _symbolic(content: mmap.mmap, dynamic: int | None, row: array[int]) -> Pointer:
+    """A pointer whose target is a symbol's value and an addend."""
+    place, kind, addend = row
+    at = (dynamic or 0) + _SYMBOL_SIZE * (kind >> 32)
+    known = dynamic is not None and kind >> 32 and at + _SYMBOL_SIZE <= len(content)
+    value = struct.unpack_from("<Q", content, at + 8)[0] if known else 0
+    return Pointer(value + addend & (1 << 64) - 1, place, None)
+
+
+def _packed_places(file: ElfFile) -> Iterator[int]:
+    """The addresses that DT_RELR names (gABI, Relative Relocation Table): the word there is a relative pointer."""
+    start, size = file.tag(_DT_RELR), file.tag(_DT_RELRSZ)
+    if start is None or not size:
+        return iter(())
+    words = struct.unpack(f"<{size // 8}Q", file.read_at(file.offset_of(start), size - size % 8))
+    return _unpacked(words)
+
+
+def _unpacked(words: Iterable[int]) -> Iterator[int]:
+    following = 0
+    for word in words:
+        if word & 1:
+            yield from (following + 8 * bit for bit in range(63) if word >> bit + 1 & 1)
+            following += 63 * 8
+        else:
+            yield word
+            following = word + 8
+
+
+def _words(image: Image, content: mmap.mmap, places: Iterable[int]) -> Iterator[tuple[int, int, int]]:
+    for place in places:
+        at = image.offset_of(place)
+        if at is not None and at + 8 <= len(content):
+            yield place, at, struct.unpack_from("<Q", content, at)[0]
+
+
+def _symbols(image: Image, content: mmap.mmap) -> Iterator[Pointer]:
+    """Defined symbols, those of .dynsym with no ``at``: an exported address is never followed."""
+    for header in image.headers:
+        if header.type not in {SHT_SYMTAB, 11} or header.offset + header.size > len(content):
+            continue
+        rows = struct.iter_unpack("<IBBHQQ", content[header.offset : header.offset + header.size // 24 * 24])
+        for number, (_, information, _, section, value, _) in enumerate(rows):
+            if 0 < section < 0xFF00 and information & 15 not in _NO_ADDRESS:
+                at = header.offset + _SYMBOL_SIZE * number + 8 if header.type == SHT_SYMTAB else None
+                yield Pointer(value, None, at)
+
+
+def code_refers(image: Image, content: mmap.mmap, start: int, end: int) -> bool:
+    """Whether an instruction anywhere takes an address in start <= address < end, or looks as if it did.
+
+    Bytes that only look like such an instruction count too, so False is a proof and True a suspicion. In the
+    ten cuDNN and cuBLAS libraries of CUDA 12.9, with 200 MB of code and 680,000 ``lea`` instructions, not one
+    points anywhere into .nv_fatbin.
+    """
+    look = {"x86_64": _lea_refers, "aarch64": _adrp_refers}[image.machine.name]
+    try:
+        return any(look(content, part, start, end) for part in _code(image))
+    finally:
+        content.madvise(mmap.MADV_DONTNEED)  # a library has 130 MB of code, which counted as ours from now on
+
+
+def _code(image: Image) -> list[tuple[int, int, int]]:
+    """Address, offset and size of what is executed: the sections that say so, else the segments."""
+    named = [(h.address, h.offset, h.size) for h in image.headers if h.flags & SHF_EXECINSTR and h.type == 1]
+    if named:
+        return named
+    rows = [row for row in image.loads if row.flags & PF_X]
+    return [
+        (each.address, each.offset, each.size)
+        for each in image.extents
+        if any(row.address <= each.address < row.end for row in rows)
+    ]
+
+
+def _byte_class(values: Iterable[int]) -> bytes:
+    return b"[" + b"".join(b"\\x%02x" % value for value in values) + b"]"
+
+
+def _lea_refers(content: mmap.mmap, part: tuple[int, int, int], start: int, end: int) -> bool:
+    """REX.W 8D /r, ModRM.mod 0, r/m 5: a 32-bit distance from the end of the instruction. Without REX.W the
+    result has 32 bits, which is no address in a file that is loaded anywhere.
+
+    The opcode comes first in the pattern, since a literal there lets the search run at the speed of memchr.
+    """
+    address, offset, size = part
+    low, high = (start - address - size) >> 24, (end - address) >> 24
+    if high < -0x80 or low > 0x7F:
+        return False
+    tops = {top & 0xFF for top in range(max(low, -0x80), min(high, 0x7F) + 1)}
+    pattern = re.compile(
+        rb"(?s)\x8d(?=[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]..." + _byte_class(sorted(tops)) + b")"
+    )
+    with memoryview(content)[offset : offset + size] as code:
+        for hit in pattern.finditer(code):
+            (distance,) = struct.unpack_from("<i", code, hit.end() + 1)
+            if start <= address + hit.end() + 5 + distance < end and code[hit.start() - 1] in _REX_W:
+                return True
+    return False
+
+
+def _adrp_refers(content: mmap.mmap, part: tuple[int, int, int], start: int, end: int) -> bool:
+    """ADRP: 1 immlo:2 10000 immhi:19 Rd:5, the distance in pages of 4 KiB from the instruction's own page.
+
+    Bits 16 to 23 are the top of immhi, units of 32 MiB; the highest byte is the literal that comes first. The
+    pages at both ends are the neighbours' too: there what follows the ADRP says which byte is meant.
+    """
+    address, offset, size = part
+    low, high = (start - address - size) >> 25, (end - address) >> 25
+    tops = sorted({top & 0xFF for top in range(max(low, -0x80), min(high, 0x7F) + 1)})
+    with memoryview(content)[offset : offset + size] as code:
+        for literal in (b"\\x90", b"\\xb0", b"\\xd0", b"\\xf0"):
+            pattern = re.compile(b"(?s)" + literal + b"(?<=" + _byte_class(tops) + literal + b")")
+            for hit in pattern.finditer(code):
+                at = hit.start() - 3
+                if at % 4 == 0 and start >> 12 <= _adrp_page(code, address, at) <= end - 1 >> 12:
+                    page = _adrp_page(code, address, at) << 12
+                    if any(start <= page + low < end for low in _low_bits(code, at)):
+                        return True
+    return False
+
+
+def _low_bits(code: memoryview, at: int) -> Iterator[int]:
+    """The low 12 bits that the instructions behind an ADRP add to its register: all, when none is found soon.
+
+    ADD (immediate, 64 bits), or a load or store with an unsigned offset, which counts in units of its size; both
+    name the register in bits 5 to 9 and the number in bits 10 to 21 (Arm A64 instruction set).
+    """
+    register = code[at] & 31
+    found = False
+    for following in range(at + 4, min(at + 4 * _WINDOW, len(code) - 3), 4):
+        (word,) = struct.unpack_from("<I", code, following)
+        add, moves = word >> 22 == 0x244, word >> 24 & 0x3B == 0x39
+        if word >> 5 & 31 == register and (add or moves):
+            scale = 0 if add else 4 if word >> 26 & 1 and word >> 23 & 1 else word >> 30
+            found = True
+            yield (word >> 10 & 0xFFF) << scale
+        vector = word >> 25 & 7 == 7 or (word >> 25 & 5 == 4 and word >> 26 & 1)
+        if word & 31 == register and not vector:
+            break  # from here on the register holds something else
+    if not found:
+        yield from range(0, 4096, 8)
+
+
+def _adrp_page(code: memoryview, address: int, at: int) -> int:
+    word = int.from_bytes(code[at : at + 4], "little")
+    pages = (word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3
+    return (address + at >> 12) + (pages - (1 << 21) if pages >> 20 else pages)

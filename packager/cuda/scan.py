@@ -1,0 +1,137 @@
+"""The GPU code of a file: every fatbin container and every loose cubin in what the loader maps.
+
+The file is read a window at a time and never mapped, so that memory stays flat and a file that shrinks under us
+is an error rather than a signal. A first pass looks for containers and jumps over each one found; a second one
+looks for cubins in what is left of the sections without machine code for the CPU.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from packager.cuda import fatbin, loose
+from packager.cuda.code import Container, GpuCode, Loose, Section
+from packager.cuda.compression import ZSTD_MAGIC
+from packager.cuda.sections import (
+    SHF_ALLOC,
+    SHF_EXECINSTR,
+    SHT_PROGBITS,
+    sections_of,
+    wrapped_addresses,
+)
+from packager.resolve.elf import ElfFile
+
+_WINDOW = 1 << 20
+
+_Found = TypeVar("_Found", Container, Loose)
+
+
+def read_gpu_code(path: Path | str, name: str | None = None) -> GpuCode:
+    """The GPU code of the ELF file at ``path``; ``name`` is the path to show (default: the same).
+
+    Raises ElfError (not a program or shared object) or DpackError (the file cannot be opened).
+    """
+    with ElfFile(path, name) as file:
+        every = sections_of(file)
+        mapped = tuple(each for each in every if each.type == SHT_PROGBITS and each.flags & SHF_ALLOC)
+        window = _Window(file)
+        containers = tuple(_containers(window, mapped))
+        pieces = tuple(_loose(window, mapped, containers))
+        pointers = wrapped_addresses(file, every)
+        return GpuCode(
+            file.name,
+            file.machine,
+            file.size,
+            mapped,
+            tuple(replace(each, wrapped=pointers[each.address] == 1) for each in containers),
+            pieces,
+        )
+
+
+class _Window:
+    """A file through one window of its bytes, for scans that go forward."""
+
+    def __init__(self, file: ElfFile) -> None:
+        self.file = file
+        self.start = 0
+        self.content = b""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """The bytes there, fewer where the file ends; outside the window they are read without moving it."""
+        at = offset - self.start
+        if at >= 0 and at + size <= len(self.content):
+            return self.content[at : at + size]
+        offset = min(offset, self.file.size)
+        return self.file.read_at(offset, min(size, self.file.size - offset))
+
+    def find(self, pattern: bytes, start: int, end: int) -> int:
+        """Where ``pattern`` begins next in this range of the file; -1 where it does not."""
+        while start + len(pattern) <= end:
+            if not self.start <= start <= self.start + len(self.content) - len(pattern):
+                self.start = start
+                self.content = self.file.read_at(start, min(_WINDOW, self.file.size - start))
+            hit = self.content.find(pattern, start - self.start, end - self.start)
+            if hit >= 0:
+                return self.start + hit
+            start = self.start + len(self.content) - len(pattern) + 1
+        return -1
+
+
+def _containers(window: _Window, sections: Sequence[Section]) -> Iterator[Container]:
+    done = 0
+    for section in sorted(sections, key=lambda each: each.offset):
+        span = max(done, section.offset), section.offset + section.size
+        for container in _walk(window, fatbin.MAGIC, section, span, fatbin.container_at):
+            done = container.end
+            yield container
+
+
+def _loose(window: _Window, sections: Sequence[Section], containers: Sequence[Container]) -> Iterator[Loose]:
+    """Cubins between the containers, in file order."""
+    done = 0
+    for section in sorted(sections, key=lambda each: each.offset):
+        if section.flags & SHF_EXECINSTR:
+            continue
+        for span in _gaps(section, containers):
+            found = [
+                piece
+                for pattern in (ZSTD_MAGIC, loose.ELF_MAGIC)
+                for piece in _walk(window, pattern, section, span, loose.loose_at)
+            ]
+            for piece in sorted(found, key=lambda each: each.offset):
+                if piece.offset >= done:
+                    done = piece.end
+                    yield piece
+
+
+def _gaps(section: Section, containers: Sequence[Container]) -> Iterator[tuple[int, int]]:
+    """What of the section no container takes, as (start, end) in the file."""
+    start, end = section.offset, section.offset + section.size
+    first = bisect_right(containers, start, key=lambda each: each.end)
+    for container in islice(containers, first, None):
+        if container.offset >= end:
+            break
+        yield start, container.offset
+        start = container.end
+    yield start, end
+
+
+def _walk(
+    window: _Window,
+    pattern: bytes,
+    section: Section,
+    span: tuple[int, int],
+    read: Callable[[fatbin.Read, Section, int], _Found | None],
+) -> Iterator[_Found]:
+    """What ``read`` finds in the span where ``pattern`` begins, without overlaps."""
+    at, end = span
+    while (at := window.find(pattern, at, end)) >= 0:
+        found = read(window.read, section, at)
+        if found is not None:
+            yield found
+        at = at + 1 if found is None else found.end

@@ -1,0 +1,127 @@
+"""What a root file system provides before anything is added to it, and who provides the C library.
+
+A program runs on a base image when its dynamic loader stands where the program says (PT_INTERP) and the C library
+beside it is new enough. On an empty base there is neither: the C library is then a part of the bundle like others.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from packager.errors import DpackError
+from packager.recipes import Recipes
+from packager.resolve.elf import ET_DYN, Elf
+from packager.resolve.machine import Machine
+from packager.resolve.search import Asker, Found, Loader
+from packager.resolve.sysroot import Sysroot
+from packager.resolve.versions import Defined, defined_versions, highest
+
+C_LIBRARY_GROUP = "C library"
+"""The group of the families in the recipes that are a C library with its loader."""
+
+VERSIONED = ("libc.so.6", "libstdc++.so.6", "libgcc_s.so.1")
+"""The libraries whose symbol versions programs want: GLIBC, GLIBCXX and CXXABI, GCC."""
+
+_LOADERS = {
+    "x86_64": "/lib64/ld-linux-x86-64.so.2",
+    "aarch64": "/lib/ld-linux-aarch64.so.1",
+    "ppc64le": "/lib64/ld64.so.2",
+    "s390x": "/lib/ld64.so.1",
+    "riscv64": "/lib/ld-linux-riscv64-lp64d.so.1",
+    "loongarch64": "/lib64/ld-linux-loongarch-lp64d.so.1",
+}
+"""Where compilers make programs look for glibc's loader (glibc, sysdeps/unix/sysv/linux/*/shlib-versions and
+the ABIs' own documents)."""
+
+
+@dataclass(frozen=True, slots=True)
+class CLibrary:
+    """The C library of a root: "glibc 2.36", "musl" or, with an empty name, none that was found.
+
+    ``loader`` is the path of its dynamic loader, "" without one.
+    """
+
+    name: str = ""
+    version: str = ""
+    loader: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}".strip() or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """What a root provides: its C library, and the versions that :data:`VERSIONED` define in it.
+
+    ``floors`` are the highest: {"GLIBC": "2.36", "GLIBCXX": "3.4.30", …}.
+    """
+
+    c_library: CLibrary
+    defined: Defined
+
+    @property
+    def floors(self) -> dict[str, str]:
+        """The highest version of each family; programs that want no more run here."""
+        return highest(version for versions in self.defined.versions.values() for version in versions)
+
+
+def provided_by(sysroot: Sysroot, machine: Machine, library_path: Iterable[str] = ()) -> Provided:
+    """What the root provides for programs of ``machine``. Raises ElfError where one of its libraries is damaged."""
+    interp = _LOADERS.get(machine.name)
+    has_loader = interp is not None and sysroot.is_file(interp)
+    nobody = Elf(path="/", machine=machine, type=ET_DYN, size=0, interp=interp if has_loader else None)
+    loader = Loader.of(nobody, sysroot, tuple(library_path))
+    found = {name: loader.search(name, [Asker("/", "/", nobody)]) for name in VERSIONED}
+    versions = {
+        name: defined_versions(loader.sysroot.host(answer.path) or answer.path)
+        for name, answer in found.items()
+        if isinstance(answer, Found)
+    }
+    glibc = highest(versions.get("libc.so.6", ())).get("GLIBC", "")
+    musl = f"/lib/ld-musl-{machine.name}.so.1"
+    if glibc:
+        c_library = CLibrary("glibc", glibc, interp or "" if has_loader else "")
+    else:
+        c_library = CLibrary("musl", "", musl) if sysroot.is_file(musl) else CLibrary()
+    return Provided(c_library, Defined(versions))
+
+
+def with_own_c_library(recipes: Recipes) -> Recipes:
+    """The recipes for a bundle that runs on nothing: the C libraries are the bundle's and not the host's.
+
+    The GPU driver stays the host's always: it belongs to the kernel module of one machine.
+    """
+    families = tuple(
+        replace(family, provided_by="bundle") if family.group == C_LIBRARY_GROUP else family
+        for family in recipes.families
+    )
+    return Recipes(families, recipes.models, recipes.frameworks, recipes.licences, recipes.features)
+
+
+def supplement(names: Iterable[str], program: Elf, loader: Loader, folder: Path) -> tuple[str, ...]:
+    """Find what a base lacks with the ``loader`` of another root (this machine, or a sysroot), and put a link to
+    each file into ``folder``. Returns the names that were found.
+
+    The folder is to be seen beside the base (``Sysroot.seeing``) and searched after everything else
+    (``Loader.store``): with the other root's own directories, its versions of what the base has would come in.
+    """
+    origin = posixpath.dirname(program.path)
+    added = []
+    for name in dict.fromkeys(names):
+        answer = loader.search(name, [Asker(program.path, origin, program)])
+        host = loader.sysroot.host(answer.path) if isinstance(answer, Found) else None
+        if host is None or "/" in name:
+            continue
+        link = folder / name
+        try:
+            link.unlink(missing_ok=True)
+            link.symlink_to(host)
+        except OSError as error:
+            raise DpackError(
+                f"cannot write {link}", error.strerror or str(error), next="set TMPDIR to another directory"
+            ) from None
+        added.append(name)
+    return tuple(added)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,13 @@ from packager.ground import Ground
 from packager.plan import Action, Conflict, Decision, Plan
 from packager.request import Slicing
 from packager.resolve.versions import Unmet, unmet
+
+VENDOR_NOTE = (
+    "--slice vendor changes files of NVIDIA's. Its licences for CUDA (section 2.3) and cuDNN (section 2.2) let you "
+    "redistribute these libraries only as they are, not modified in any way. So a bundle with sliced ones is for "
+    "machines of your own, unless NVIDIA allows you more; dpack.json names each changed file."
+)
+"""In our own words; the licences are the texts in the wheels of cuBLAS 12.9.1.4 and cuDNN 9.27."""
 
 
 def fitted(plan: Plan, ground: Ground, slicing: Slicing) -> Plan:
@@ -61,8 +68,26 @@ def _for_gpus(plan: Plan, ground: Ground, slicing: Slicing) -> Plan:
         code = codes.get(d.path) if d.action is Action.KEEP else None
         return slicer.sliced(d, code, ground.recipes) if code else d
 
+    decisions = tuple(map(sliced, plan.decisions))
     return replace(
         plan,
-        decisions=tuple(map(sliced, plan.decisions)),
+        decisions=decisions,
         conflicts=(*plan.conflicts, *unfit(kept, codes, gpus)),
+        notes=(*plan.notes, *_on_slicing(decisions, ground)),
     )
+
+
+def _on_slicing(decisions: Sequence[Decision], ground: Ground) -> Iterator[str]:
+    """What the licences say of files that are sliced, or what slicing them would save."""
+    uncut = [d for d in decisions if d.uncut]
+    if uncut:
+        files = "1 file" if len(uncut) == 1 else f"{len(uncut)} files"
+        yield (
+            f"slicing {files} whose licence forbids changes, too, would save "
+            f"{sum(d.uncut for d in uncut) / 1e6:,.0f} MB: --slice vendor tells what that means"
+        )
+    forbidden = [
+        d for d in decisions if d.change.slice and d.family and not ground.recipes.licence(d.family).modify
+    ]
+    if forbidden:
+        yield f"{VENDOR_NOTE} Files: {', '.join(d.name for d in forbidden)}."

@@ -9,6 +9,7 @@ from typing import Any
 from packager.account.size import TIMES, human, ratio
 from packager.account.table import Table
 from packager.account.totals import Counted, GroupTotal, in_order, totals
+from packager.emit import Format
 from packager.plan import Action, Plan
 from packager.recipes import Footprint, Framework
 
@@ -18,10 +19,15 @@ _GPU_GROUPS = frozenset({"CUDA runtime", "cuBLAS", "cuDNN"})
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes of one bundle in bytes; ``archive`` is (format, bytes) where the bundle was packed."""
+    """The sizes of one bundle in bytes; ``archive`` is (format, bytes) where the bundle was packed.
+
+    ``sliced`` and ``stripped`` are what the kept files lost of their bytes by each.
+    """
 
     groups: tuple[GroupTotal, ...]
     archive: tuple[str, int] | None = None
+    sliced: int = 0
+    stripped: int = 0
 
     @property
     def bytes(self) -> int:
@@ -42,15 +48,22 @@ class Sizes:
 def sizes_of_plan(plan: Plan) -> Sizes:
     """The sizes before anything is written: those of the original files."""
     decided = (*plan.of(Action.KEEP), *plan.of(Action.DROP))
-    return Sizes(totals(Counted(d.group, d.size, d.action is Action.KEEP) for d in decided))
+    counted = (Counted(d.group, d.packed_size, d.action is Action.KEEP) for d in decided)
+    return Sizes(totals(counted), sliced=sum(d.size - d.packed_size for d in plan.of(Action.KEEP)))
 
 
 def sizes_of_manifest(manifest: Mapping[str, Any]) -> Sizes:
     """The sizes of what was shipped; with the archive's where the manifest is the copy that tells it."""
     rows = [GroupTotal(group, **counts) for group, counts in manifest["totals"]["by_group"].items()]
     archive = manifest.get("archive")
-    packed = archive is not None and archive["sha256"] is not None
-    return Sizes(in_order(rows), (archive["format"], archive["bytes"]) if archive and packed else None)
+    packed = archive is not None and archive["format"] != Format.DIR
+    saved = manifest["totals"]["saved"]
+    return Sizes(
+        in_order(rows),
+        (archive["format"], archive["bytes"]) if archive and packed else None,
+        saved["slicing"],
+        saved["stripping"],
+    )
 
 
 def size_table(sizes: Sizes) -> Table:
@@ -60,7 +73,19 @@ def size_table(sizes: Sizes) -> Table:
     if sizes.archive is not None:
         form, size = sizes.archive
         rows.append((f"as {form}", human(size), ""))
+    rows += [(f"saved by {how}", human(size), "") for how, size in _savings(sizes) if size > 0]
     return Table(("component", "kept", "dropped"), tuple(rows))
+
+
+def _savings(sizes: Sizes) -> tuple[tuple[str, int], ...]:
+    """What each step takes off, in its order, in bytes."""
+    packed = sizes.bytes - sizes.archive[1] if sizes.archive else 0
+    return (
+        ("dropping", sizes.dropped_bytes),
+        ("slicing", sizes.sliced),
+        ("stripping", sizes.stripped),
+        ("compressing", packed),
+    )
 
 
 def framework_table(sizes: Sizes, frameworks: Sequence[Framework]) -> Table:

@@ -85,7 +85,7 @@ def manifest(plan: Plan, entries: Sequence[Entry], contents: Contents) -> Json:
         "possible_misses": _possible_misses(plan),
         "warnings": list(plan.warnings),
         "notes": list(plan.notes),
-        "totals": _totals(files, dropped),
+        "totals": {**_totals(files, dropped), "saved": _saved(plan, files, dropped)},
     }
 
 
@@ -267,6 +267,17 @@ def _possible_misses(plan: Plan) -> list[Json]:
     names = {d.path: d.name for d in plan.decisions}
     rows = {(m.name, names.get(m.source, "")) for m in plan.mentions}
     return [{"name": name, "mentioned_by": by} for name, by in sorted(rows)]
+
+
+def _saved(plan: Plan, files: Sequence[Json], dropped: Sequence[Json]) -> Json:
+    """What each step took off. What a file lost beside its slice, it lost by stripping, its new rpath set off."""
+    slicing = sum(d.size - d.packed_size for d in plan.of(Action.KEEP))
+    lost = sum(file["bytes_original"] - file["bytes"] for file in files)
+    return {
+        "dropping": sum(file["bytes"] for file in dropped),
+        "slicing": slicing,
+        "stripping": lost - slicing,
+    }
 
 
 def _totals(files: Sequence[Json], dropped: Sequence[Json]) -> Json:

@@ -35,10 +35,11 @@ def plan_text(plan: Plan) -> str:
 
 
 def _row(d: Decision, width: int) -> str:
-    size = human(d.size) if d.size else "-"
+    size = human(d.packed_size) if d.packed_size else "-"
     rule = f"  [{d.rule}]" if d.rule else ""
     more = [f"also as {name}" for name in d.file_names[1:]] if d.action is Action.KEEP else []
-    words = f" ({', '.join([*d.change.words, *more])})" if d.change or more else ""
+    whole = [f"of {human(d.size)}"] if d.change.slice else []
+    words = f" ({', '.join([*d.change.words, *whole, *more])})" if d.change or more else ""
     return f"  {d.name.ljust(width)}  {size:>8}  {d.reason}{words}{rule}"
 
 
@@ -88,9 +89,10 @@ def _footer(plan: Plan) -> Iterator[str]:
     yield f"the host must provide: {host_text(plan)}"
     yield from _newer_runtime(plan)
     parts = []
-    for action, verb in ((Action.KEEP, "keeps"), (Action.DROP, "drops")):
+    sizes = ((Action.KEEP, "keeps", plan.packed_size), (Action.DROP, "drops", plan.size(Action.DROP)))
+    for action, verb, size in sizes:
         count = plan.count(action)
-        parts.append(f"{verb} {count} file{'' if count == 1 else 's'}, {human(plan.size(action))}")
+        parts.append(f"{verb} {count} file{'' if count == 1 else 's'}, {human(size)}")
     yield f"{'; '.join(parts)}; leaves {len(plan.of(Action.HOST))} to the host"
 
 
@@ -105,6 +107,8 @@ def plan_json(plan: Plan) -> dict[str, object]:
                 "name": d.name,
                 "path": d.path or None,
                 "bytes": d.size,
+                "bytes_in_bundle": d.packed_size,
+                "bytes_uncut": d.uncut,
                 "group": d.group,
                 "component": d.component.id if d.component else None,
                 "reason": d.reason,

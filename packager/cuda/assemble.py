@@ -73,17 +73,28 @@ def assemble(
 
 
 def _table(image: Image, fresh: Fresh, edits: Sequence[Edit], holes: Sequence[Hole]) -> int | None:
-    """The address for the program headers: the first room in the first segment that is large enough for the most
-    that there can be, so that the answer is the same however many there are.
+    """The address for the program headers: the first room that is large enough for the most that there can be, so
+    that the answer is the same however many there are.
     """
     need = table_size(image, table_limit(image)) + image.granule
     spots = {-(-spot // 8) * 8 for edit in edits for spot in edit.spots}
     spots |= {image.table[0]} if image.table else set()
     for start in sorted(spots):
         hole = next((h for h in holes if h.start - image.granule < start < h.end), None)
-        if start < image.loads[0].end and hole and start + need <= hole.end and fresh.zero(start, hole.start):
+        if (
+            hole
+            and start + need <= hole.end
+            and fresh.zero(start, hole.start)
+            and _at_its_offset(image, start)
+        ):
             return start
     return None
+
+
+def _at_its_offset(image: Image, address: int) -> bool:
+    """Whether an address is as far from the first segment's in memory as in the file."""
+    load = image.load_of(address, address)
+    return load is not None and load.address - load.offset == image.loads[0].address
 
 
 def _behind(holes: Sequence[Hole], address: int) -> list[Hole]:

@@ -6,9 +6,9 @@ zero pages, so a piece and the hole behind it are one PT_LOAD whose memory is la
 the segment is executable, pages of zeros must not be: SELinux forbids anonymous executable memory. There a piece
 that is all GPU code is mapped without PF_X, and any other is followed by a PT_LOAD of its own for the hole.
 
-More headers than the linker left room for need another place, and the room that GPU code left is the best: it
-lies in the first segment, before anything moved in the file, so that the table's address is its offset plus the
-base, which is what every kernel assumes for a program (AT_PHDR). Only a shared object may have it elsewhere,
+More headers than the linker left room for need another place, and the room that GPU code left is the best: the
+first such room, before anything moved in the file, so that the table's address is its offset plus the base, which
+is what older kernels assume for a program (AT_PHDR, before Linux 5.18). Only a shared object may have it elsewhere,
 in a segment of its own at the end: glibc finds it in any segment. Behind the new table stand the
 program headers from before any cut, so that the next cut knows them.
 
@@ -54,7 +54,7 @@ class Piece(NamedTuple):
     memory_end: int
     flags: int
     align: int
-    offset: int = 0
+    offset: int = -1
     apart: int = 0
 
     @property
@@ -109,21 +109,21 @@ def _offset_of(pieces: Sequence[Piece], address: int) -> int:
 
 
 def pieces_of(image: Image, holes: Sequence[Hole], coded: Sequence[Region]) -> list[Piece]:
-    """The segments cut at the holes, without offsets."""
+    """The segments cut at the holes; those before the first hole have their old offset, the others none (-1)."""
     pieces = []
     for number, load in enumerate(image.loads):
         small = min(load.align, image.granule)
         align = small if number else load.align
-        start = load.address
+        start, at = load.address, -1 if any(hole.start < load.address for hole in holes) else load.offset
         for hole in holes:
             if load.address <= hole.start < load.end:
                 data = start > load.address and any(r.start <= start and hole.start <= r.end for r in coded)
                 flags = load.flags & ~PF_X if data else load.flags
                 apart = small if flags & PF_X else 0
-                pieces.append(Piece(start, hole.start, hole.end, flags, align, apart=apart))
-                start, align = hole.end, small
+                pieces.append(Piece(start, hole.start, hole.end, flags, align, at, apart))
+                start, align, at = hole.end, small, -1
         if start < load.memory_end:
-            pieces.append(Piece(start, max(start, load.end), load.memory_end, load.flags, align))
+            pieces.append(Piece(start, max(start, load.end), load.memory_end, load.flags, align, at))
     return pieces
 
 
@@ -133,10 +133,10 @@ def row_count(image: Image, pieces: Iterable[Piece]) -> int:
 
 
 def placed(image: Image, pieces: Iterable[Piece]) -> list[Piece]:
-    """The pieces with their offsets, one behind the other, each as far into its page as in memory."""
+    """The pieces with their offsets: from the first hole on, one behind the other as closely as pages allow."""
     at, result = 0, []
     for piece in pieces:
-        at += (piece.start - at) % image.granule
+        at = piece.offset if piece.offset >= at else at + (piece.start - at) % image.granule
         result.append(piece._replace(offset=at))
         at += piece.end - piece.start
     return result

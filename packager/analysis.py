@@ -9,14 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from packager import jit
 from packager import recipes as recipe_files
 from packager.decide import make_plan
+from packager.errors import DpackError
 from packager.fit import fitted
 from packager.ground import Ground, ground_of
-from packager.plan import Choice, Plan
+from packager.plan import Action, Choice, Plan
 from packager.recipes import Recipes
 from packager.request import Request, Supply
 from packager.resolve.closure import Closure
+from packager.resolve.imports import imported
 from packager.resolve.search import Loader
 from packager.resolve.walk import resolve
 
@@ -48,6 +51,8 @@ class Analysis:
 def analyse(request: Request, progress: Progress | None = None) -> Analysis:
     """Resolve and plan. Raises DpackError for a wrong request; misses and conflicts stand in the plan."""
     known = recipe_files.load(request.recipes)
+    if request.cudnn == "jit":
+        known = jit.narrowed(known)
     ground = ground_of(request, known, progress)
     choice = _choice(request, ground)
     fetched: tuple[Distribution, ...] = ()
@@ -55,6 +60,8 @@ def analyse(request: Request, progress: Progress | None = None) -> Analysis:
         closure = resolve(ground.program, ground.loader, ground.recipes, request.include)
         plan = make_plan(closure, ground.recipes, choice)
         analysis = Analysis(request, ground, closure, plan, fetched)
+        if request.cudnn == "jit":
+            analysis = replace(analysis, plan=_with_proof(analysis))
         lacking = [name for miss in (*plan.misses, *plan.absent) for name in miss.names]
         if wider := ground.gathering(lacking, fetched):
             ground = wider
@@ -71,6 +78,23 @@ def _choice(request: Request, ground: Ground) -> Choice:
     return Choice(models, request.include, request.exclude, request.strict, request.strip, ground.destination)
 
 
+def _with_proof(analysis: Analysis) -> Plan:
+    """The plan, with what could not be checked. Raises DpackError where cuDNN's JIT distribution will not do."""
+    plan, closure, program = analysis.plan, analysis.closure, analysis.request.program
+    kept = {d.path for d in plan.of(Action.KEEP)}
+    found = imported([o for o in closure.objects if o.path in kept], "cudnn")
+    imports = [jit.Import(*each) for each in found]
+    proof = jit.proof(closure, kept, imports, analysis.recipes, analysis.ground.destination.gpus)
+    if not proof.possible:
+        raise DpackError(
+            f"cannot plan {program} with --cudnn jit",
+            "cuDNN's JIT distribution has the graph API alone, for GPUs of compute capability 8.0 and above",
+            tried=proof.reasons,
+            next="leave --cudnn jit out: the full distribution serves every program",
+        )
+    return replace(plan, notes=(*plan.notes, *proof.notes))
+
+
 def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distribution, ...]:
     """Fetch the distributions that hold what the plan lacks and that were not fetched before."""
     # The package index costs a tenth of a second to import, which a plan of files that are there need not pay.
@@ -82,7 +106,7 @@ def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distr
         missing=tuple(name for miss in (*plan.misses, *plan.absent) for name in miss.names),
         present=tuple(o.name for o in analysis.closure.objects),
         recipes=analysis.recipes,
-        pins=supply.pins,
+        pins=jit.choose(supply.pins, analysis.recipes) if analysis.request.cudnn == "jit" else supply.pins,
         have={each.name for each in analysis.fetched},
     )
     if not wanted:

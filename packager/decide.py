@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import PurePath
 
 from packager.cautions import cautions
 from packager.changes import changed, unreachable
@@ -263,7 +264,9 @@ class _Planner:
         for d in decisions:
             yield from cautions(d, self.kept)
         for miss in self.misses(Need.RECOMMENDED):
-            component = self.recipes.component(miss.name)
+            file, _, name = miss.evidence.rule.partition(": ")
+            by_rule = self.recipes.component_by_id(f"{PurePath(file).stem}:{name}")
+            component = self.recipes.component(miss.name) or by_rule
             without = f": {component.without}" if component and component.without else ""
             yield f"{miss.name} is recommended and was not found{without}"
         yield from self._unmatched()

@@ -64,5 +64,6 @@ class Request:
     strict: bool = False
     strip: bool = True
     supply: Supply | None = None
+    cudnn: Literal["full", "jit"] = "full"
     aim: Aim = Aim()
     slicing: Slicing = Slicing()

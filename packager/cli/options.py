@@ -138,6 +138,13 @@ _OPTIONS = (
         metavar="DIR",
         help="Add recipes from DIR; one of the same name replaces dpack's.",
     ),
+    click.option(
+        "--cudnn",
+        type=click.Choice(["full", "jit"]),
+        default="full",
+        help="Which distribution of cuDNN: jit is a seventh of the size, for programs on its graph API alone and "
+        "GPUs of compute capability 8.0 and above. Refused where the imports show that it will not do.",
+    ),
     click.option("--no-strip", is_flag=True, help="Keep the symbols and debug information of APP."),
     click.option("--strict", is_flag=True, help="Treat names that no recipe knows as missing."),
     click.option("--fetch", is_flag=True, help="Fetch missing NVIDIA libraries from the package index."),
@@ -186,6 +193,7 @@ def request_of(program: Path, **options: Any) -> Request:
         strict=options["strict"],
         strip=not options["no_strip"],
         supply=supply,
+        cudnn=options["cudnn"],
         aim=Aim(
             target=options["target"],
             platform=options["platform"],

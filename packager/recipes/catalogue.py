@@ -85,8 +85,11 @@ class Recipes:
         return _device("host profile", name, self.hosts)
 
     def packages_for(self, soname: str) -> tuple[Package, ...]:
-        """The distributions that hold a library, one for each CUDA major version that has it."""
-        return self._index.packages.matches(_base(soname))
+        """The distributions that hold a library, in the recipe's order: of several for one CUDA major version the
+        first is the one to take where nobody names another.
+        """
+        found = set(self._index.packages.matches(_base(soname)))
+        return tuple(package for family in self.families for package in family.packages if package in found)
 
     def cuda_majors(self, names: Iterable[str]) -> frozenset[int]:
         """The CUDA major versions that library names imply: those of names that belong to one version alone,

@@ -23,6 +23,14 @@ def uses(objects: Sequence[Object], recipes: Recipes) -> Iterator[Use]:
             yield from _uses(o, linked, recipes)
 
 
+def imported(objects: Sequence[Object], prefix: str) -> Iterator[tuple[str, str]]:
+    """Path and symbol of each import of ``objects`` whose name begins with ``prefix``."""
+    for o in objects:
+        with ElfFile(o.host, o.path) as file:
+            found = [s.name for s in symbols(file) if not s.defined and s.name.startswith(prefix)]
+        yield from ((o.path, name) for name in found)
+
+
 def _uses(o: Object, families: set[str], recipes: Recipes) -> Iterator[Use]:
     seen = set()
     with ElfFile(o.host, o.path) as file:

@@ -56,7 +56,8 @@ def _choose(
     soname: str, packages: Sequence[Package], majors: Collection[int], pinned: Collection[str]
 ) -> Package | None:
     fitting = [p for p in packages if p.cuda is None or not majors or p.cuda in majors]
-    preferred = [p for p in fitting if p.name in pinned] or fitting
+    first = list({p.cuda: p for p in reversed(fitting)}.values())[::-1]
+    preferred = [p for p in fitting if p.name in pinned] or first
     if len(preferred) > 1:
         listed = " or ".join(package.name for package in preferred)
         raise DpackError(

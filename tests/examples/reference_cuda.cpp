@@ -3,6 +3,8 @@
 // not to be fast, and knows only the layouts and modes that the examples use. "Device" memory is ordinary
 // memory.
 //
+// reference_cudnn_graph.cpp is the other half: cuDNN's graph API.
+//
 // Environment: REFERENCE_DEVICES=0 takes the GPU away; REFERENCE_FAILS=cudnnSoftmaxForward lets that call
 // fail.
 #include <cublas_v2.h>

@@ -1,5 +1,6 @@
 """The example programs are built for real. Where they need a GPU they run on a reference implementation of the
-CUDA calls they make (reference_cuda.cpp), so these tests show that the programs learn, not that CUDA works."""
+CUDA calls they make (reference_cuda.cpp, reference_cudnn_graph.cpp), so these tests show that the programs learn,
+not that CUDA works. What needs no GPU is asked of cuDNN itself (planned_only.cpp)."""
 
 from __future__ import annotations
 
@@ -7,17 +8,21 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from builders.libraries import chosen_sets
+from builders.libraries import SETS, chosen_sets
 
-from packager.resolve.elf import read_elf
+from packager.resolve.elf import ElfFile, read_elf
+from packager.resolve.symbols import symbols
+from packager.source import library_directories
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-REFERENCE = Path(__file__).with_name("reference_cuda.cpp")
-GPU_PROGRAMS = ("mnist", "rnn")
+REFERENCE = tuple(map(Path(__file__).with_name, ("reference_cuda.cpp", "reference_cudnn_graph.cpp")))
+PLANNED_ONLY = Path(__file__).with_name("planned_only.cpp")
+GPU_PROGRAMS = ("mnist", "mnist-graph", "rnn")
+JIT_LIBRARIES = ("libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9")
 
 needs_compiler = pytest.mark.skipif(
     shutil.which("g++") is None or shutil.which("make") is None, reason="g++ and make build the examples"
@@ -74,16 +79,32 @@ def reference(cuda_sdk: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     --default-symver gives symbols the version names that NVIDIA's libraries have: their own soname.
     """
     folder = tmp_path_factory.mktemp("reference")
-    compiled = folder / "reference.o"
     flags = ["-std=c++17", "-O3", "-ffast-math", "-fPIC", "-Wall", "-Wextra", "-Werror"]
     headers = ["-isystem", str(cuda_sdk / "include"), "-isystem", str(cuda_sdk / "include" / "cccl")]
-    subprocess.run(["g++", *flags, *headers, "-c", REFERENCE, "-o", compiled], check=True)
+    compiled = [folder / f"{source.stem}.o" for source in REFERENCE]
+    for source, made in zip(REFERENCE, compiled, strict=True):
+        subprocess.run(["g++", *flags, *headers, "-c", source, "-o", made], check=True)
     for stem in ("cudnn", "cublas", "cudart"):
         (library,) = (cuda_sdk / "lib").glob(f"lib{stem}.so.[0-9]*")
         named = ["-shared", f"-Wl,-soname,{library.name}", "-Wl,--default-symver"]
-        subprocess.run(["g++", *named, "-o", folder / library.name, compiled], check=True)
+        subprocess.run(["g++", *named, "-o", folder / library.name, *compiled], check=True)
     yield {"LD_LIBRARY_PATH": str(folder)}
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def planned_only(cuda_sdk: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What takes the driver's place where cuDNN shall plan and not run."""
+    made = tmp_path_factory.mktemp("planned-only") / "libcuda.so.1"
+    flags = ["-std=c++17", "-fPIC", "-Wall", "-Wextra", "-Werror", "-isystem", str(cuda_sdk / "include")]
+    command = ["g++", *flags, "-shared", f"-Wl,-soname,{made.name}", "-o", made, PLANNED_ONLY, "-ldl"]
+    subprocess.run(command, check=True)
+    return made
+
+
+def imports(program: Path, prefix: str) -> set[str]:
+    with ElfFile(program) as file:
+        return {s.name for s in symbols(file) if not s.defined and s.name.startswith(prefix)}
 
 
 def test_cpu_learns(cpu):
@@ -147,7 +168,7 @@ def test_make_says_which_libraries_are_missing(tmp_path):
 
 @pytest.mark.real
 class TestGpuPrograms:
-    @pytest.mark.parametrize(("program", "epochs"), [("mnist", "4"), ("rnn", "10")])
+    @pytest.mark.parametrize(("program", "epochs"), [("mnist", "4"), ("mnist-graph", "4"), ("rnn", "10")])
     def test_it_learns(self, gpu_programs, reference, program, epochs):
         result = run(gpu_programs[program], "--epochs", epochs, **reference)
         assert result.returncode == 0, result.stderr
@@ -171,23 +192,52 @@ class TestGpuPrograms:
         assert result.returncode == 3
         assert result.stderr == f"{program}: no CUDA device: no CUDA-capable device is detected\n"
 
-    def test_a_failing_call_is_named(self, gpu_programs, reference):
-        result = run(gpu_programs["mnist"], REFERENCE_FAILS="cudnnSoftmaxForward", **reference)
+    @pytest.mark.parametrize(
+        ("program", "call", "where"),
+        [
+            ("mnist", "cudnnSoftmaxForward", "common/network.cpp"),
+            ("mnist-graph", "cudnnBackendExecute", "mnist/graph.cpp"),
+        ],
+    )
+    def test_a_failing_call_is_named(self, gpu_programs, reference, program, call, where):
+        result = run(gpu_programs[program], REFERENCE_FAILS=call, **reference)
         assert result.returncode == 1
-        assert re.fullmatch(
-            r"mnist: cudnnSoftmaxForward failed: CUDNN_STATUS_EXECUTION_FAILED \(common/network.cpp:\d+\)\n",
-            result.stderr,
-        )
+        why = rf"{call} failed: CUDNN_STATUS_EXECUTION_FAILED \({where}:\d+\)"
+        assert re.fullmatch(rf"{program}: {why}\n", result.stderr)
 
     @pytest.mark.parametrize(
         ("program", "has", "lacks"),
-        [("mnist", "cudnnConvolutionForward", "cudnnRNN"), ("rnn", "cudnnRNNForward", "cudnnConvolution")],
+        [
+            ("mnist", "cudnnConvolutionForward", "cudnnRNN"),
+            ("mnist-graph", "cudnnBackendExecute", "cudnnConvolution"),
+            ("rnn", "cudnnRNNForward", "cudnnConvolution"),
+        ],
     )
     def test_imports_tell_the_models_apart(self, gpu_programs, program, has, lacks):
         """dpack holds a program's imports against its --model, so neither may import the other's symbols."""
-        symbols = gpu_programs[program].read_bytes()
-        assert has.encode() + b"\0" in symbols
-        assert lacks.encode() not in symbols
+        assert has in imports(gpu_programs[program], has)
+        assert not imports(gpu_programs[program], lacks)
+
+    def test_the_graph_program_needs_cudnns_graph_library_alone(self, gpu_programs, cuda_sdk):
+        found = imports(gpu_programs["mnist-graph"], "cu")
+        assert {name for name in found if not name.startswith("cuda")} == {
+            "cudnnBackendCreateDescriptor",
+            "cudnnBackendDestroyDescriptor",
+            "cudnnBackendExecute",
+            "cudnnBackendFinalize",
+            "cudnnBackendGetAttribute",
+            "cudnnBackendSetAttribute",
+            "cudnnCreate",
+            "cudnnDestroy",
+            "cudnnGetErrorString",
+            "cudnnGetVersion",
+        }
+        with ElfFile(cuda_sdk / "lib" / "libcudnn_graph.so.9") as graph:
+            exported = {symbol.name for symbol in symbols(graph) if symbol.defined}
+        assert {name for name in found if name.startswith("cudnn")} <= exported
+        needed = {name.split(".so")[0] for name in read_elf(gpu_programs["mnist-graph"]).needed}
+        assert {"libcudnn", "libcudart"} <= needed
+        assert "libcublas" not in needed
 
     @pytest.mark.parametrize("program", GPU_PROGRAMS)
     def test_no_search_path_is_left_in_it(self, gpu_programs, cuda_sdk, program):
@@ -201,6 +251,42 @@ class TestGpuPrograms:
 
 
 @pytest.mark.real
+class TestPlansWithoutPrecompiledKernels:
+    """cuDNN itself plans each graph, and compiles it for a GPU that is not there, with the three libraries alone
+    that its JIT configuration needs. Nothing is executed, so the program learns nothing."""
+
+    @pytest.fixture
+    def plan(
+        self, gpu_programs: dict[str, Path], cuda_sdk: Path, planned_only: Path, tmp_path: Path
+    ) -> Callable[..., str]:
+        """What the program says when it plans with the cuDNN in a directory."""
+
+        def planned(cudnn: Path, sm: str, configuration: str) -> str:
+            compiler = [
+                path for stem in ("cudart", "nvrtc") for path in (cuda_sdk / "lib").glob(f"lib{stem}*")
+            ]
+            for library in (*(cudnn / name for name in JIT_LIBRARIES), *compiler):
+                (tmp_path / library.name).symlink_to(library.resolve())
+            reach = {"LD_PRELOAD": str(planned_only), "LD_LIBRARY_PATH": str(tmp_path)}
+            environment = {**reach, "PLANNED_SM": sm, "CUDNN_LIB_CONFIG": configuration}
+            result = run(gpu_programs["mnist-graph"], "--epochs", "0", **environment)
+            assert result.returncode == 1
+            return result.stderr
+
+        return planned
+
+    def test_of_the_full_distribution(self, plan, cuda_sdk):
+        assert "did not learn" in plan(cuda_sdk / "lib", "86", "GRAPH_JIT_ONLY")
+
+    @pytest.mark.parametrize(("sm", "outcome"), [("90", "did not learn"), ("75", "cuDNN has no engine")])
+    def test_of_the_jit_distribution(self, plan, sm, outcome):
+        fetched = SETS[0].fetch("nvidia-cudnn-jit-cu12==9.27.0.42")
+        (cudnn,) = (path for each in fetched if "jit" in each.name for path in library_directories(each))
+        assert sorted(path.name for path in cudnn.iterdir()) == sorted(JIT_LIBRARIES)
+        assert outcome in plan(cudnn, sm, "JIT")
+
+
+@pytest.mark.real
 @pytest.mark.parametrize("library_set", chosen_sets()[1:], ids=lambda each: each.name)
 def test_the_gpu_programs_build_against_every_set(library_set, peer, tmp_path):
     compiler = peer("g++" if library_set.machine == "x86_64" else f"{library_set.machine}-linux-gnu-g++")
@@ -208,4 +294,5 @@ def test_the_gpu_programs_build_against_every_set(library_set, peer, tmp_path):
     for path in build(GPU_PROGRAMS, tmp_path / "built", f"CUDA={sdk}", f"CXX={compiler}").values():
         elf = read_elf(path)
         assert elf.machine.name == library_set.machine
-        assert {"libcudnn.so.9", f"libcublas.so.{library_set.cuda}"} <= set(elf.needed)
+        assert {"libcudnn.so.9", f"libcudart.so.{library_set.cuda}"} <= set(elf.needed)
+        assert (f"libcublas.so.{library_set.cuda}" in elf.needed) is (path.name != "mnist-graph")

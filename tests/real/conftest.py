@@ -15,7 +15,8 @@ import pytest
 from builders.elf import AARCH64, Tiny
 from builders.libraries import chosen_sets
 
-from packager.request import Analysis, Request, Supply, analyse
+from packager.analysis import Analysis, analyse
+from packager.request import Request, Supply
 from packager.source import Distribution, default_cache, library_directories
 
 DPACK = Path(sys.executable).with_name("dpack")

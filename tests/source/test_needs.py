@@ -26,6 +26,14 @@ RECIPES = recipe_files.load()
         (["libcublas.so.12", "libcublasLt.so.12"], [], [], ["nvidia-cublas-cu12"], ()),
         (["libnvrtc.so.12", "libnvrtc.so.13"], ["libcublas.so.12"], [], [], ("nvidia-cuda-nvrtc-cu12",)),
         (["libacme.so.1"], [], [], [], ()),
+        (["libcudnn_graph.so.9"], ["libcudart.so.12"], [], [], ("nvidia-cudnn-cu12>=9,<10",)),
+        (
+            ["libcudnn.so.9"],
+            ["libcudart.so.12"],
+            ["nvidia-cudnn-jit-cu12==9.27.0.42", "nvidia-cudnn-jit-cu13"],
+            [],
+            ("nvidia-cudnn-jit-cu12==9.27.0.42",),
+        ),
     ],
     ids=[
         "the soname tells the version of CUDA",
@@ -36,6 +44,8 @@ RECIPES = recipe_files.load()
         "what was fetched is not asked for again",
         "of two versions the one in use",
         "what no recipe knows is not on the index",
+        "of two for one version of CUDA the first",
+        "unless another is named",
     ],
 )
 def test_requirements(missing, present, pins, have, expected):

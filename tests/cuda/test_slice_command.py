@@ -1,0 +1,159 @@
+"""``dpack slice``: what is written, what is printed, and what it refuses."""
+
+import json
+
+import pytest
+from builders.fatbin import container, cubin, member, shared_object
+from click.testing import CliRunner
+
+from packager.cli.slice import slice as command
+from packager.cuda.scan import read_gpu_code
+from packager.errors import DpackError
+
+ARCHES = ("sm_50", "sm_80", "sm_86", "sm_90a", "compute_120")
+
+
+def big(name):
+    return member(name, cubin(name, code=bytes(range(1, 251)) * 200) if name.startswith("sm") else None)
+
+
+@pytest.fixture
+def library(tmp_path, monkeypatch):
+    blobs = [container(*map(big, ARCHES)), container(*map(big, ("sm_80", "sm_90a")))]
+    shared_object(tmp_path, {".nv_fatbin": blobs, ".ldata": [b"data" * 9, cubin("sm_100")]}, flags=["-s"])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "libgpu.so"
+
+
+def ran(*arguments):
+    done = CliRunner().invoke(command, arguments)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+def arches(path):
+    return [[str(m.arch) for m in each.members] for each in read_gpu_code(path).containers]
+
+
+def test_a_smaller_file_is_written_and_accounted_for(library, tmp_path):
+    done = ran("libgpu.so", "--gpu", "sm_86", "-o", "small.so", "--json")
+    told = json.loads(done.output)
+    assert (done.exit_code, told["after"]) == (0, (tmp_path / "small.so").stat().st_size)
+    assert told["before"] == library.stat().st_size > told["after"] + 200_000
+    assert arches(tmp_path / "small.so") == [["sm_86"], ["sm_80"]]
+    assert told["gpus"] == ["sm_86"]
+    assert [(row["name"], row["technique"]) for row in told["sections"]] == [
+        (".nv_fatbin", "packed"),
+        (".ldata", "in place"),
+    ]
+    one = 50_000 + 344 - 64 + 64
+    assert {row["arch"]: row["after"] > 0 for row in told["arches"]} == {
+        "sm_50": False,
+        "sm_80": True,
+        "sm_86": True,
+        "sm_90a": False,
+        "sm_100": False,
+        "compute_120": False,
+    }
+    assert next(row for row in told["arches"] if row["arch"] == "sm_86")["after"] >= one
+
+
+def test_text_has_both_tables(library):
+    lines = ran("libgpu.so", "--gpu", "8.6", "-n").output.splitlines()
+    assert lines[0].startswith("libgpu.so for sm_86: 3")
+    assert [line.split()[0] for line in lines if line] == [
+        "libgpu.so",
+        "section",
+        ".nv_fatbin",
+        ".ldata",
+        "everything",
+        "architecture",
+        "sm_50",
+        "sm_80",
+        "sm_86",
+        "sm_90a",
+        "sm_100",
+        "compute_120",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        (["--gpu", "8.6", "--all-minors"], [["sm_80", "sm_86"], ["sm_80"]]),
+        (["--gpu", "8.6", "--gpu", "9.0"], [["sm_86", "sm_90a"], ["sm_80", "sm_90a"]]),
+        (["--gpu", "8.6", "--exact"], [["sm_86"], []]),
+        (["--gpu", "12.0"], [["compute_120"], []]),
+    ],
+    ids=["minors", "two", "exact", "ptx"],
+)
+def test_options_choose_what_stays(library, tmp_path, options, kept):
+    assert ran("libgpu.so", "-o", "out.so", *options).exit_code == 0
+    stays = [[name.replace("compute", "sm") for name in names] for names in kept]
+    assert arches(tmp_path / "out.so") == stays
+
+
+def test_the_rule_of_cublas_holds_for_its_files(library, tmp_path):
+    (tmp_path / "libcublasMine.so").write_bytes(library.read_bytes())
+    ran("libcublasMine.so", "--gpu", "8.6", "-o", "all.so")
+    ran("libcublasMine.so", "--gpu", "8.6", "--best", "-o", "best.so")
+    assert arches(tmp_path / "all.so") == [["sm_80", "sm_86"], ["sm_80"]]
+    assert arches(tmp_path / "best.so") == [["sm_86"], ["sm_80"]]
+
+
+def test_a_dry_run_writes_nothing(library, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    assert ran("libgpu.so", "--gpu", "8.6", "-n", "-o", "out.so").exit_code == 0
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_what_stays_is_named_with_the_reason(library, tmp_path):
+    with library.open("ab") as file:
+        file.write(b"appended")
+    done = ran("libgpu.so", "--gpu", "8.6", "-o", "out.so")
+    assert "nothing to cut" in done.output
+    assert ".nv_fatbin keeps" in done.output
+    assert (tmp_path / "out.so").read_bytes() == library.read_bytes()
+
+
+def test_nvidia_s_files_need_a_word(library, tmp_path):
+    (tmp_path / "libcublas.so.12").write_bytes(library.read_bytes())
+    with pytest.raises(DpackError, match=r"only as NVIDIA shipped it") as refused:
+        ran("libcublas.so.12", "--gpu", "8.6", "-o", "out.so")
+    assert refused.value.exit == 1
+    assert "--vendor" in refused.value.next
+    assert not (tmp_path / "out.so").exists()
+    done = ran("libcublas.so.12", "--gpu", "8.6", "-o", "out.so", "--vendor")
+    assert done.exit_code == 0
+    assert "only as NVIDIA shipped it" in done.stderr
+    assert arches(tmp_path / "out.so") == [["sm_80", "sm_86"], ["sm_80"]]
+
+
+REFUSED = {
+    "no code for it": (["--gpu", "7.0", "-o", "out.so"], "no code that runs there", 1),
+    "not an architecture": (["--gpu", "large", "-o", "out.so"], "not a compute capability", 2),
+    "the file itself": (["--gpu", "8.6", "-o", "libgpu.so", "--force"], "it is the file to slice", 2),
+    "something is there": (["--gpu", "8.6", "-o", "answer.c"], "exists already", 2),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_refused(library, tmp_path, why):
+    arguments, message, code = REFUSED[why]
+    with pytest.raises(DpackError, match=message) as refused:
+        ran("libgpu.so", *arguments)
+    assert refused.value.exit == code
+    assert not (tmp_path / "out.so").exists()
+
+
+def test_a_place_to_write_is_asked_for(library):
+    done = ran("libgpu.so", "--gpu", "8.6")
+    assert done.exit_code == 2
+    assert "-o" in done.output
+
+
+def test_force_replaces(library, tmp_path):
+    (tmp_path / "out.so").write_text("old")
+    assert ran("libgpu.so", "--gpu", "8.6", "-o", "out.so", "--force").exit_code == 0
+    assert arches(tmp_path / "out.so") == [["sm_86"], ["sm_80"]]

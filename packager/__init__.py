@@ -3,25 +3,36 @@
 The flow goes one way::
 
     Request ─┐
-    Sysroot ─┼─ resolve ─► Closure ─ decide ─► Plan ─ transform ─► Items ─ emit ─► Bundle
-    Recipes ─┘   objects, edges,     decisions,    strip, rpath     tar, directory
-                 misses              with reasons                  account ─► Manifest, tables
+    Sysroot ─┼─ resolve ─► Closure ─ decide ─► Plan ─ transform ─► Items ─ emit, oci ─► Bundle, Image
+    Recipes ─┘   objects, edges,     decisions,    strip, rpath,    tar, directory, layers
+                 misses              with reasons  slice            account ─► Manifest, tables
 
 The Plan is the product: everything before it only reads, everything after it is mechanical.
 
 errors       DpackError: what, why, what was tried, the next step
-recipes/     TOML ─► validated recipes; the only reader of the folder recipes/
+arch         names of GPU architectures, and which code runs on which GPU
+recipes/     TOML ─► validated recipes: libraries, models, targets, hosts, frameworks; the only reader of recipes/
 resolve/     machine · elf (one file's facts) · sysroot (the input file system) · cache (ld.so.cache, ld.so.conf)
              · search (ld.so's rules) · symbols · strings · dlopen (recipe, note and string evidence) · imports
-             · closure (the nouns) · walk (resolve itself)
-plan         the nouns: Decision, Change, Conflict, Plan;  decide  makes a plan of a closure, purely, with
-changes      which files are stripped or get an rpath
+             · closure (the nouns) · walk (resolve itself) · versions, verdef, provided (the C library of a root)
+             · hostcsv (what a Jetson mounts)
+cuda/        code (the nouns) · scan, fatbin, loose (read GPU code) · select (what stays) · cut (a smaller file)
+destination  where the bundle is to run: platform, GPUs, what the system there supplies
+request      what the user asks for, as values
+plan         the nouns: Decision, Change, Slice, Conflict, Plan;  decide  makes a plan of a closure, purely, with
+changes      which files are stripped or get an rpath;  cautions  what to look at
+gpu          which kept files have code for the GPUs, and what is cut out of them
+jit          whether cuDNN's JIT distribution serves a program
 source/      wheels from the package index into a cache; needs  maps sonames to distributions
-request      recipes, resolve, fetch, decide: the one function behind every command
-transform/   executes the plan's changes: strip · rpath (lief) · verify (reads back with pyelftools)
+transform/   executes the plan's changes: strip · rpath (lief) · slice · verify (reads back with pyelftools); worker
+             does so in a process of its own
 emit/        items ─► deterministic tar or directory, compressed, whole or not at all
-account/     origin · licence · requirements · chain · manifest · compare · table · report · tree
-bundle       transform, emit and account of a plan
+oci/         descriptor · documents · layer · layout · write (images); base/ (images to build on, scratch)
+registry/    push and pull over the distribution API
+ground       recipes, destination, base and loader of a request;  fit  what the destination adds to a plan
+analysis     from a request to a plan: the one function behind every command
+account/     origin · licence · requirements · chain · manifest · compare · table · report · tree · gpu
+contents     what goes where;  bundle, image  transform, emit and account of a plan
 cli/         one module a command: parse, call one function, print one result
 
 Imports point down this flow and never back, and each third-party library has one place;

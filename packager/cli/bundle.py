@@ -15,48 +15,83 @@ from packager.analysis import Analysis
 from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, print_json, request_options
 from packager.cli.output import Destined, chosen_output
 from packager.cli.progress import bytes_bar
+from packager.cli.sections import OUTPUT_SECTION, SectionedCommand, option
 from packager.emit import check_output
 from packager.plan import Plan
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @PROGRAM
 @request_options
-@click.option(
-    "-o", "--output", metavar="NAME", help="Where to write. Default: APP.tar.zst, in this directory."
+@option(
+    OUTPUT_SECTION,
+    "-o",
+    "--output",
+    metavar="NAME",
+    help="Where to write. Default: APP.tar.zst, in this directory.",
 )
-@click.option(
+@option(
+    OUTPUT_SECTION,
     "--format",
     "form",
     type=click.Choice(["dir", "tar", "tar.gz", "tar.zst", "oci", "oci-archive", "layer"]),
     help="Default: by the suffix of NAME, else tar.zst. oci is an image in a directory (an image layout), "
     "oci-archive a tar of it, layer one layer with its digests beside it.",
 )
-@click.option(
+@option(
+    OUTPUT_SECTION,
     "--level",
     type=int,
     metavar="N",
     help="Compression level: tar.zst and zstd layers 1 to 19 (3), tar.gz and gzip layers 1 to 9 (6).",
 )
-@click.option(
+@option(
+    OUTPUT_SECTION,
     "--compression",
     type=click.Choice(["zstd", "gzip", "none"]),
     help="Of image layers. Default: what the target's container engine reads, else zstd.",
 )
-@click.option(
+@option(
+    OUTPUT_SECTION,
     "--layers",
     type=click.Choice(["split", "one"]),
     default="split",
     help="Vendor libraries, other libraries and the program in a layer each (split), or all in one.",
 )
-@click.option(
-    "--name", "image_name", default="", metavar="NAME[:TAG]", help="The image's. Default: APP:latest."
+@option(
+    OUTPUT_SECTION,
+    "--name",
+    "image_name",
+    default="",
+    metavar="NAME[:TAG]",
+    help="The image's. Default: APP:latest.",
 )
-@click.option("-f", "--force", is_flag=True, help="Replace NAME when it exists.")
-@click.option("-n", "--dry-run", is_flag=True, help="Show the plan and the sizes, write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON instead of text.")
-@click.option(
-    "--markdown", is_flag=True, help="Print the size tables as Markdown, for a README or a pull request."
+@option(
+    OUTPUT_SECTION,
+    "-f",
+    "--force",
+    is_flag=True,
+    help="Replace NAME when it exists.",
+)
+@option(
+    OUTPUT_SECTION,
+    "-n",
+    "--dry-run",
+    is_flag=True,
+    help="Show the plan and the sizes, write nothing.",
+)
+@option(
+    OUTPUT_SECTION,
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print the manifest as JSON instead of text.",
+)
+@option(
+    OUTPUT_SECTION,
+    "--markdown",
+    is_flag=True,
+    help="Print the size tables as Markdown, for a README or a pull request.",
 )
 def bundle(
     program: Path,

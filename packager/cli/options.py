@@ -9,9 +9,17 @@ from typing import Any, TypeVar
 import click
 
 from packager.analysis import Analysis, analyse
+from packager.cli.sections import (
+    DESTINATION_SECTION,
+    GPU_SECTION,
+    LIBRARIES_SECTION,
+    PROGRAM_SECTION,
+    option,
+)
 from packager.request import Aim, Request, Slicing, Supply
 
 F = TypeVar("F", bound=Callable[..., Any])
+
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -37,7 +45,8 @@ def _hosts(context: click.Context, parameter: click.Parameter, incomplete: str) 
 PROGRAM = click.argument("program", type=click.Path(path_type=Path, readable=False), metavar="APP")
 
 _OPTIONS = (
-    click.option(
+    option(
+        PROGRAM_SECTION,
         "-m",
         "--model",
         "models",
@@ -47,7 +56,35 @@ _OPTIONS = (
         help="Type of model in the program: cnn, rnn, transformer, mlp. Repeat for a program that holds several. "
         "Without it nothing is dropped.",
     ),
-    click.option(
+    option(
+        PROGRAM_SECTION,
+        "--include",
+        multiple=True,
+        metavar="GLOB",
+        help="Keep what matches (soname or path). Repeatable.",
+    ),
+    option(
+        PROGRAM_SECTION,
+        "--exclude",
+        multiple=True,
+        metavar="GLOB",
+        help="Leave out what matches (soname or path), unless --include matches it too. Repeatable.",
+    ),
+    option(
+        PROGRAM_SECTION,
+        "--recipes",
+        "recipe_directories",
+        multiple=True,
+        type=_DIRECTORY,
+        metavar="DIR",
+        help="Add recipes from DIR; one of the same name replaces dpack's.",
+    ),
+    option(
+        PROGRAM_SECTION, "--no-strip", is_flag=True, help="Keep the symbols and debug information of APP."
+    ),
+    option(PROGRAM_SECTION, "--strict", is_flag=True, help="Treat names that no recipe knows as missing."),
+    option(
+        LIBRARIES_SECTION,
         "-L",
         "--library-path",
         multiple=True,
@@ -55,7 +92,8 @@ _OPTIONS = (
         metavar="DIR",
         help="Search DIR where the loader searches LD_LIBRARY_PATH. Repeatable.",
     ),
-    click.option(
+    option(
+        LIBRARIES_SECTION,
         "-R",
         "--root",
         type=_DIRECTORY,
@@ -64,10 +102,49 @@ _OPTIONS = (
         help="Read the target's file system from DIR (a sysroot) instead of this machine's. "
         "APP stays a path of this machine.",
     ),
-    click.option(
-        "--cpu", default="", metavar="LEVEL", help="glibc-hwcaps level of the target, e.g. x86-64-v3."
+    option(
+        LIBRARIES_SECTION,
+        "--cudnn",
+        type=click.Choice(["full", "jit"]),
+        default="full",
+        help="Which distribution of cuDNN: jit is a seventh of the size, for programs on its graph API alone and "
+        "GPUs of compute capability 8.0 and above. Refused where the imports show that it will not do.",
     ),
-    click.option(
+    option(
+        LIBRARIES_SECTION,
+        "--fetch",
+        is_flag=True,
+        help="Fetch missing NVIDIA libraries from the package index.",
+    ),
+    option(
+        LIBRARIES_SECTION,
+        "--require",
+        "pins",
+        multiple=True,
+        metavar="REQUIREMENT",
+        help="With --fetch: which version, as in nvidia-cudnn-cu12==9.10.2.21. Repeatable; implies --fetch.",
+    ),
+    option(
+        LIBRARIES_SECTION,
+        "--offline",
+        is_flag=True,
+        help="With --fetch: use the package cache alone. Implies --fetch.",
+    ),
+    option(
+        LIBRARIES_SECTION,
+        "--index-url",
+        metavar="URL",
+        help="With --fetch: the package index, instead of pip's.",
+    ),
+    option(
+        DESTINATION_SECTION,
+        "--cpu",
+        default="",
+        metavar="LEVEL",
+        help="glibc-hwcaps level of the target, e.g. x86-64-v3.",
+    ),
+    option(
+        DESTINATION_SECTION,
         "-t",
         "--target",
         default="",
@@ -76,38 +153,53 @@ _OPTIONS = (
         help="The device that it is for: jetson-orin, l4, rtx-4090, … `dpack targets` lists them. Sets --platform, "
         "--gpu, --host and the compression of images.",
     ),
-    click.option("--platform", default="", metavar="OS/ARCH", help="The platform, e.g. linux/arm64."),
-    click.option(
+    option(
+        DESTINATION_SECTION,
+        "--platform",
+        default="",
+        metavar="OS/ARCH",
+        help="The platform, e.g. linux/arm64.",
+    ),
+    option(
+        DESTINATION_SECTION,
         "--gpu",
         "gpus",
         multiple=True,
         metavar="SM",
         help="The GPU, e.g. sm_86 or 8.6: every library must have code for it, and other code may go. Repeatable.",
     ),
-    click.option(
+    option(
+        DESTINATION_SECTION,
         "--host",
         default="",
         metavar="NAME",
         shell_complete=_hosts,
         help="The system there, e.g. ubuntu-22.04: what it has is left out. `dpack targets --hosts` lists them.",
     ),
-    click.option(
+    option(
+        DESTINATION_SECTION,
         "--host-csv",
         type=_DIRECTORY,
         metavar="DIR",
         help="A copy of a Jetson's lists of what its container runtime mounts.",
     ),
-    click.option(
+    option(
+        DESTINATION_SECTION,
         "--base",
         default="",
         metavar="IMAGE",
         help="Resolve against an image, and build on it: oci:DIR, oci-archive:FILE, docker-archive:FILE, "
         "HOST/REPOSITORY:TAG, or scratch for none: then the C library goes in too.",
     ),
-    click.option(
-        "--plain-http", multiple=True, metavar="HOST", help="Pull the base from HOST without TLS. Repeatable."
+    option(
+        DESTINATION_SECTION,
+        "--plain-http",
+        multiple=True,
+        metavar="HOST",
+        help="Pull the base from HOST without TLS. Repeatable.",
     ),
-    click.option(
+    option(
+        GPU_SECTION,
         "--slice",
         "slicing",
         type=click.Choice(["auto", "vendor", "no"]),
@@ -115,57 +207,20 @@ _OPTIONS = (
         help="With --gpu or --target: cut the GPU code of other GPUs out of files whose licence allows it (auto), "
         "out of NVIDIA's too (vendor), or out of none (no).",
     ),
-    click.option(
+    option(
+        GPU_SECTION,
         "--ptx",
         type=click.Choice(["auto", "keep", "drop"]),
         default="auto",
         help="PTX in sliced files: where no machine code fits (auto), all that fits (keep), none (drop).",
     ),
-    click.option(
-        "--include", multiple=True, metavar="GLOB", help="Keep what matches (soname or path). Repeatable."
-    ),
-    click.option(
-        "--exclude",
-        multiple=True,
-        metavar="GLOB",
-        help="Leave out what matches (soname or path), unless --include matches it too. Repeatable.",
-    ),
-    click.option(
-        "--recipes",
-        "recipe_directories",
-        multiple=True,
-        type=_DIRECTORY,
-        metavar="DIR",
-        help="Add recipes from DIR; one of the same name replaces dpack's.",
-    ),
-    click.option(
-        "--cudnn",
-        type=click.Choice(["full", "jit"]),
-        default="full",
-        help="Which distribution of cuDNN: jit is a seventh of the size, for programs on its graph API alone and "
-        "GPUs of compute capability 8.0 and above. Refused where the imports show that it will not do.",
-    ),
-    click.option("--no-strip", is_flag=True, help="Keep the symbols and debug information of APP."),
-    click.option("--strict", is_flag=True, help="Treat names that no recipe knows as missing."),
-    click.option("--fetch", is_flag=True, help="Fetch missing NVIDIA libraries from the package index."),
-    click.option(
-        "--require",
-        "pins",
-        multiple=True,
-        metavar="REQUIREMENT",
-        help="With --fetch: which version, as in nvidia-cudnn-cu12==9.10.2.21. Repeatable; implies --fetch.",
-    ),
-    click.option(
-        "--offline", is_flag=True, help="With --fetch: use the package cache alone. Implies --fetch."
-    ),
-    click.option("--index-url", metavar="URL", help="With --fetch: the package index, instead of pip's."),
 )
 
 
 def request_options(command: F) -> F:
     """Add the options; the command gets them as keyword arguments for :func:`analysis_of`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
+    for add in reversed(_OPTIONS):
+        command = add(command)
     return command
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, print_json, request_options
+from packager.cli.sections import SectionedCommand
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @PROGRAM
 @request_options
 @click.option("--json", "as_json", is_flag=True, help="Print objects, edges and misses as JSON.")

@@ -8,9 +8,10 @@ from typing import Any
 import click
 
 from packager.cli.options import PROGRAM, analysis_of, request_options
+from packager.cli.sections import SectionedCommand
 
 
-@click.command()
+@click.command(cls=SectionedCommand)
 @PROGRAM
 @click.argument("name", metavar="NAME")
 @request_options

@@ -14,10 +14,10 @@ REQUIREMENTS_13 := nvidia-cudnn-cu13==9.28.0.42 nvidia-cublas==13.10.0.20 \
 HEADERS_13 := nvidia-cuda-crt==13.5.37 nvidia-cuda-cccl==13.3.5.0.6
 REQUIREMENTS := $(REQUIREMENTS_$(CUDA))
 
-.PHONY: help demo test unit lint format bench clean
+.PHONY: help demo test unit lint format bench bench-size clean
 
 help: ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(BIN)/dpack: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -47,8 +47,11 @@ format: $(BIN)/dpack ## Let ruff format and mend what it can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(BIN)/dpack ## Time and memory of plan and bundle beside ldd, libtree, lddtree and tar+zstd
+bench: $(BIN)/dpack ## Time and memory of dpack beside ldd, libtree, lddtree, tar+zstd, podman and cp
 	$(BIN)/python tests/bench/bench.py
+
+bench-size: $(BIN)/dpack ## How small a CNN gets, and what the rest is (TORCH=1: libtorch_cuda too, 540 MB to fetch)
+	$(BIN)/python tests/bench/size.py $(if $(TORCH),--torch)
 
 clean: ## Remove what was built here; the package cache stays
 	rm -rf demo build dist .mypy_cache .ruff_cache .pytest_cache examples/*/build

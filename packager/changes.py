@@ -2,8 +2,9 @@
 
 The program itself is stripped and gets the rpath to lib/. A library that asks for others gets one only where its
 own search path begins elsewhere than in its own directory: it would find other files than the bundle's, or, as
-its DT_RUNPATH hides the program's rpath from it (ld.so(8)), none. A file whose licence forbids changes is never
-touched.
+its DT_RUNPATH hides the program's rpath from it (ld.so(8)), none. Where a file finds libraries of a base image by
+its own search path, those directories stay in the new one, behind the bundle's. A file whose licence forbids
+changes is never touched.
 """
 
 from __future__ import annotations
@@ -12,21 +13,39 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from packager.destination import ANYWHERE, Destination
 from packager.plan import Action, Change, Conflict, Decision
 from packager.recipes import Recipes
-from packager.resolve.closure import Kind, Source
+from packager.resolve.closure import Kind, Object, Source
+from packager.resolve.search import How
 
 PROGRAM_RPATH = "$ORIGIN/../lib"
 LIBRARY_RPATH = "$ORIGIN"
 
 
-def changed(decisions: Sequence[Decision], recipes: Recipes, *, strip: bool) -> tuple[Decision, ...]:
+def changed(
+    decisions: Sequence[Decision], recipes: Recipes, *, strip: bool, destination: Destination = ANYWHERE
+) -> tuple[Decision, ...]:
     """``decisions`` with the change that each kept file needs; the program's decision stands first."""
     kept = [d for d in decisions if d.action is Action.KEEP]
-    return tuple(
-        replace(d, change=_program(d, kept, strip=strip) if d is decisions[0] else _library(d, kept, recipes))
-        for d in decisions
-    )
+    of_base = [d.object for d in decisions if d.object and destination.in_base(d.object.host)]
+
+    def change(d: Decision) -> Change:
+        own = _program(d, kept, strip=strip) if d is decisions[0] else _library(d, kept, recipes)
+        return own if own.rpath is None else replace(own, rpath=":".join([own.rpath, *_theirs(d, of_base)]))
+
+    return tuple(replace(d, change=change(d)) for d in decisions)
+
+
+def _theirs(d: Decision, of_base: Sequence[Object]) -> list[str]:
+    """The directories of the base in which the search path of ``d`` finds something, in its order."""
+    elf = d.object.elf if d.object else None
+    path = (elf.runpath or elf.rpath or "") if elf else ""
+    order = [entry.rstrip("/") for entry in path.split(":")]
+    found = {
+        posixpath.dirname(o.path) for o in of_base if o.of == d.path and o.how in {How.RPATH, How.RUNPATH}
+    }
+    return sorted(found, key=lambda each: (order.index(each) if each in order else len(order), each))
 
 
 def _program(d: Decision, kept: Sequence[Decision], *, strip: bool) -> Change:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from packager.account.licence import licence_texts
 from packager.account.manifest import Contents, Placed
-from packager.account.origin import origins
+from packager.account.origin import Origin, origins
 from packager.analysis import Analysis
 from packager.emit import Item, in_order
 from packager.errors import usage
@@ -26,8 +26,7 @@ def contents_of(analysis: Analysis, top: str = "") -> Contents:
     With the base "scratch" the C library stands at its own places instead, and its loader's configuration too.
     """
     plan = analysis.plan
-    files = [d.object.host for d in (*plan.of(Action.KEEP), *plan.of(Action.DROP)) if d.object]
-    came_from = origins(files, analysis.loader.sysroot.root)
+    came_from = _origins(analysis)
     placed = [
         Placed(path, d, d.change.words) for d in plan.of(Action.KEEP) for path in _places(d, analysis, top)
     ]
@@ -39,6 +38,17 @@ def contents_of(analysis: Analysis, top: str = "") -> Contents:
         analysis.recipes.licences,
         added=_added(analysis),
     )
+
+
+def _origins(analysis: Analysis) -> dict[str, Origin]:
+    """Where each file came from: each root knows its own packages, and what a base lacks is of another root."""
+    decided = (*analysis.plan.of(Action.KEEP), *analysis.plan.of(Action.DROP))
+    files = [d.object.host for d in decided if d.object]
+    ground = analysis.ground
+    of_base = [file for file in files if ground.destination.in_base(file)]
+    others = [file for file in files if not ground.destination.in_base(file)]
+    root = (ground.other or ground.loader).sysroot.root
+    return {**origins(others, root), **origins(of_base, ground.loader.sysroot.root)}
 
 
 def _places(d: Decision, analysis: Analysis, top: str) -> tuple[str, ...]:

@@ -43,7 +43,7 @@ def _decide(closure: Closure, recipes: Recipes, choice: Choice) -> Plan:
     planner = _Planner(closure, recipes, choice)
     planner.reach()
     decided = [planner.decision(o) for o in closure.objects if planner.concerns(o)]
-    decisions = changed(decided, recipes, strip=choice.strip)
+    decisions = changed(decided, recipes, strip=choice.strip, destination=choice.destination)
     unseen = tuple(planner.unseen_hosts())
     kept = frozenset(d.path for d in decisions if d.action is Action.KEEP)
     open_mentions = tuple(m for m in closure.mentions if not m.rule and m.source in kept)
@@ -73,15 +73,25 @@ class _Planner:
     left_to_host: dict[str, tuple[str, str, Edge]] = field(default_factory=dict)
     wanted: dict[str, set[str]] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        """Collect the symbol versions that are wanted of each library."""
-        for o in self.closure.objects:
-            for need in o.elf.versions:
-                self.wanted.setdefault(need.file, set()).update(need.versions)
-
     def reach(self) -> None:
-        """Mark what is kept and what is the host's, breadth-first from the program."""
+        """Mark what is kept and what is the host's.
+
+        What a destination has is the host's only where it is new enough for all that is kept, and what is kept
+        depends on that: so first everything counts as kept, and then what was, until that is the same.
+        """
+        kept = {o.path for o in self.closure.objects}
+        while kept != self.kept.keys():
+            kept = set(self.kept) or kept
+            self.wanted.clear()
+            for need in (need for o in self.closure.objects if o.path in kept for need in o.elf.versions):
+                self.wanted.setdefault(need.file, set()).update(need.versions)
+            self._mark()
+
+    def _mark(self) -> None:
+        """The same for the versions that are wanted now, breadth-first from the program."""
         program = self.closure.program
+        self.left_to_host.clear()
+        self.kept.clear()
         self.kept[program.path] = ("the program itself", "", None)
         queue = deque([program])
         while queue:
@@ -291,12 +301,19 @@ def _matches_any(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
+def _is_loader(d: Decision) -> bool:
+    return any(edge.evidence.source is Source.INTERPRETER for edge in d.edges)
+
+
 def _mixed_versions(decisions: Sequence[Decision]) -> Iterator[Conflict]:
     """Families whose parts must come from one release, found in two directories."""
     families = {d.family.name: d.family for d in decisions if d.family and d.family.one_version}
     for family in families.values():
+        # The loader stands where the program says, which need not be beside its libraries (/lib and /usr/lib64).
         parts = [
-            d for d in decisions if d.family is family and d.object is not None and d.action is Action.KEEP
+            d
+            for d in decisions
+            if d.family is family and d.object and d.action is Action.KEEP and not _is_loader(d)
         ]
         places: dict[str, list[str]] = {}
         for d in parts:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
+from packager.arch import TEGRA
+from packager.cuda.code import GpuCode
 from packager.cuda.scan import read_gpu_code
 from packager.destination import Destination
 from packager.gpu import Slicer, unfit
 from packager.ground import Ground
 from packager.plan import Action, Conflict, Decision, Plan
+from packager.recipes.host import split_version
 from packager.request import Slicing
 from packager.resolve.versions import Unmet, unmet
 
@@ -32,8 +36,17 @@ def fitted(plan: Plan, ground: Ground, slicing: Slicing) -> Plan:
         from packager.oci.base import conflicts as with_base  # noqa: PLC0415 - most plans have no base
 
         conflicts += with_base(plan, ground.base)
-    plan = replace(plan, conflicts=(*plan.conflicts, *conflicts))
+    plan = replace(
+        plan,
+        conflicts=(*plan.conflicts, *conflicts),
+        warnings=(*plan.warnings, *_passed_over(ground.destination)),
+    )
     return _for_gpus(plan, ground, slicing) if ground.destination.gpus else plan
+
+
+def _passed_over(destination: Destination) -> Iterator[str]:
+    for line in destination.device.skipped if destination.device else ():
+        yield f"{line} (passed over, as the container runtime does)"
 
 
 def _too_old(plan: Plan, destination: Destination) -> Iterator[Conflict]:
@@ -46,35 +59,59 @@ def _too_old(plan: Plan, destination: Destination) -> Iterator[Conflict]:
     for lack in unmet(kept, destination):
         if lack.library not in own:
             lacks.setdefault(lack.library, []).append(lack)
+    host = destination.host.title
     for library, each in lacks.items():
         yield Conflict(
-            f"{library} of {destination.host.title} is too old",
-            "; ".join(map(str, each)),
+            f"{library} of {host} is too old",
+            "; ".join(
+                _wants(file, list(versions)) for file, versions in groupby(each, lambda lack: lack.file)
+            ),
             (
-                f"build {each[0].file} on a system as old as {destination.host.title}",
+                f"build {plan.program.name} on a system as old as {host}",
                 "name a newer system: --host NAME (dpack targets --hosts)",
                 "make an image with a C library of its own: --format oci --base scratch",
             ),
         )
 
 
+def _wants(file: str, lacks: Sequence[Unmet]) -> str:
+    """What one file wants, oldest first: "mnist wants GLIBC_2.32 (pthread_sigmask), GLIBC_2.34 (dlsym, …)"."""
+    ordered = sorted(lacks, key=lambda lack: split_version(lack.version))
+    return f"{file} wants {', '.join(lack.words for lack in ordered)}"
+
+
 def _for_gpus(plan: Plan, ground: Ground, slicing: Slicing) -> Plan:
-    gpus = ground.destination.gpus
-    kept = plan.of(Action.KEEP)
-    codes = {d.path: read_gpu_code(Path(d.object.host)) for d in kept if d.object}
-    slicer = Slicer(gpus, slicing.which, slicing.ptx)
-
-    def sliced(d: Decision) -> Decision:
-        code = codes.get(d.path) if d.action is Action.KEEP else None
-        return slicer.sliced(d, code, ground.recipes) if code else d
-
-    decisions = tuple(map(sliced, plan.decisions))
-    return replace(
+    destination = ground.destination
+    read = [d for d in plan.decisions if d.object and _runs_there(d, destination)]
+    codes = {d.path: read_gpu_code(Path(d.object.host)) for d in read if d.object}
+    conflicts = tuple(unfit(read, codes, destination, ground.recipes))
+    plan = replace(
         plan,
-        decisions=decisions,
-        conflicts=(*plan.conflicts, *unfit(kept, codes, gpus)),
-        notes=(*plan.notes, *_on_slicing(decisions, ground)),
+        conflicts=(*plan.conflicts, *conflicts),
+        warnings=(*plan.warnings, *_unheard_of(ground, codes.values())),
     )
+    if conflicts:  # what could be cut out of it is no question then
+        return plan
+    slicer = Slicer(destination.gpus, slicing.which, slicing.ptx)
+    decisions = tuple(
+        slicer.sliced(d, codes[d.path], ground.recipes) if d.action is Action.KEEP and codes[d.path] else d
+        for d in plan.decisions
+    )
+    return replace(plan, decisions=decisions, notes=(*plan.notes, *_on_slicing(decisions, ground)))
+
+
+def _runs_there(d: Decision, destination: Destination) -> bool:
+    """Whether it is this very file that is loaded: one that is kept, or one of the base image."""
+    return d.action is Action.KEEP or bool(d.object and destination.in_base(d.object.host))
+
+
+def _unheard_of(ground: Ground, codes: Iterable[GpuCode]) -> Iterator[str]:
+    """A word on GPUs that may be slips of the pen: code for sm_90 "runs" on an sm_98, too."""
+    known = TEGRA | {target.arch.capability for target in ground.recipes.targets}
+    known |= {arch.capability for code in codes for arch in code.arches}
+    for gpu in ground.destination.gpus:
+        if gpu.arch.capability not in known:
+            yield f"no device that dpack knows is {gpu}, and no library here has code for just that"
 
 
 def _on_slicing(decisions: Sequence[Decision], ground: Ground) -> Iterator[str]:
@@ -83,7 +120,7 @@ def _on_slicing(decisions: Sequence[Decision], ground: Ground) -> Iterator[str]:
     if uncut:
         files = "1 file" if len(uncut) == 1 else f"{len(uncut)} files"
         yield (
-            f"slicing {files} whose licence forbids changes, too, would save "
+            f"slicing {files} whose licence forbids changes, too, would save about "
             f"{sum(d.uncut for d in uncut) / 1e6:,.0f} MB: --slice vendor tells what that means"
         )
     forbidden = [

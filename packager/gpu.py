@@ -12,14 +12,17 @@ from typing import Literal
 
 from packager.arch import Gpu
 from packager.cuda.code import GpuCode
-from packager.cuda.cut import Cut, plan_cut
+from packager.cuda.cut import plan_cut
 from packager.cuda.select import Policy, Ptx, keep, runnable
-from packager.plan import Conflict, Decision, Slice
+from packager.destination import Destination
+from packager.plan import Action, Conflict, Decision, Slice
 from packager.recipes import Recipes
 
 PRIOR_MINORS = ("libcublas*",)
 """Files that keep the code of all lower minor architectures too: cuBLAS documents it, on pruning its static
 libraries ("a selected architecture and all prior minor architectures in its major")."""
+
+TEGRA_PLATFORM = "linux/arm64"
 
 Which = Literal["auto", "vendor", "no"]
 
@@ -36,34 +39,37 @@ class Slicer:
         """The rules for the file of this name."""
         return Policy(prior_minors=any(fnmatchcase(name, glob) for glob in PRIOR_MINORS), ptx=self.ptx)
 
-    def cut(self, code: GpuCode, policy: Policy) -> Cut:
-        """How the file is cut. Raises ElfError for a damaged file."""
-        return plan_cut(code, keep(code, self.gpus, policy))
-
     def sliced(self, d: Decision, code: GpuCode, recipes: Recipes) -> Decision:
-        """``d`` with its slice, where cutting saves anything, or with the bytes that it would save."""
-        policy = self.policy(d.name)
-        cut = self.cut(code, policy)
-        if not cut.removed:
+        """``d`` with its slice, where cutting saves anything, or with the bytes that it would save.
+
+        Raises ElfError for a damaged file.
+        """
+        if self.which == "no":
             return d
-        allowed = d.family is None or recipes.licence(d.family).modify
-        if self.which == "no" or (self.which == "auto" and not allowed):
-            return replace(d, uncut=cut.removed)
-        return replace(d, change=replace(d.change, slice=Slice(self.gpus, policy, cut)))
+        policy = self.policy(d.name)
+        selection = keep(code, self.gpus, policy)
+        if self.which == "auto" and d.family is not None and not recipes.licence(d.family).modify:
+            # The bytes of the file would be known only by following its pointers, which takes as long as all else.
+            return replace(d, uncut=selection.dropped_size)
+        cut = plan_cut(code, selection)
+        return replace(d, change=replace(d.change, slice=Slice(self.gpus, policy, cut))) if cut.removed else d
 
 
-def unfit(kept: Sequence[Decision], codes: Mapping[str, GpuCode], gpus: Sequence[Gpu]) -> Iterator[Conflict]:
-    """Kept files with kernels of which none runs on one of the GPUs; ``codes`` by the path of the decision."""
-    for d in kept:
+def unfit(
+    decisions: Sequence[Decision], codes: Mapping[str, GpuCode], destination: Destination, recipes: Recipes
+) -> Iterator[Conflict]:
+    """Files with kernels of which none runs on one of the GPUs; ``codes`` by the path of the decision."""
+    majors = recipes.cuda_majors(d.name for d in decisions)
+    for d in decisions:
         code = codes.get(d.path)
-        lacking = [gpu for gpu in gpus if code and not runnable(code, gpu)]
+        lacking = [gpu for gpu in destination.gpus if code and not runnable(code, gpu)]
         if code and lacking:
             has = ", ".join(map(str, code.arches)) or "PTX of newer architectures alone"
             yield Conflict(
                 f"{d.name} has no code that runs on {' or '.join(map(str, lacking))}",
                 f"it has {has}"
                 + ("; a Tegra GPU runs machine code of exactly its own" if _exact(lacking) else ""),
-                tuple(_ways(d, lacking)),
+                tuple(_ways(d, lacking, destination, _package(recipes, d.name, majors))),
             )
 
 
@@ -71,11 +77,22 @@ def _exact(gpus: Sequence[Gpu]) -> bool:
     return any(gpu.exact for gpu in gpus)
 
 
-def _ways(d: Decision, lacking: Sequence[Gpu]) -> Iterator[str]:
-    if _exact(lacking):
+def _package(recipes: Recipes, soname: str, majors: frozenset[int]) -> str:
+    """The distribution that has the library, for the CUDA version that the others are of; "" where none has it."""
+    found = recipes.packages_for(soname)
+    fitting = [each for each in found if each.cuda in majors] or found
+    return fitting[0].name if fitting else ""
+
+
+def _ways(d: Decision, lacking: Sequence[Gpu], destination: Destination, package: str) -> Iterator[str]:
+    if d.action is Action.HOST:
+        yield "choose a base whose libraries have it"
+    elif _exact(lacking) and destination.platform != TEGRA_PLATFORM:
+        yield f"build the program for {TEGRA_PLATFORM}, as every Jetson is"
+    elif _exact(lacking) and package:
         yield "take the device's own libraries, JetPack's: --root DIR with a copy of its file system"
-    elif d.family is not None and d.family.packages:
-        yield f"choose a release that has it: --require {d.family.packages[0].name}==VERSION"
+        yield "build on an image that has them: --base IMAGE"
+    elif package:
+        yield f"choose a release that has it: --require {package}==VERSION"
     else:
         yield f"build {d.name} with code for it (nvcc -gencode)"
-    yield f"leave it to the host: --exclude {d.name}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packager.arch import Gpu
-from packager.destination import Destination
+from packager.destination import Destination, parse_platform
 from packager.errors import EXIT_USAGE, DpackError, usage
 from packager.recipes import Host, Recipes
 from packager.request import Aim, Request
@@ -44,18 +44,17 @@ class Ground:
         from packager.source import library_directories  # noqa: PLC0415 - the index client is slow to import
 
         store = tuple(str(path) for each in fetched for path in library_directories(each))
-        own = (self.gathered.name,) if self.gathered else ()
-        sysroot = self.loader.sysroot.seeing((*own, *store))
-        return replace(self, loader=replace(self.loader, sysroot=sysroot, store=(*own, *store)))
+        lent = (self.gathered.name,) if self.gathered else ()
+        sysroot = self.loader.sysroot.seeing((*lent, *store))
+        return replace(self, loader=replace(self.loader, sysroot=sysroot, lent=lent, store=store))
 
     def gathering(self, names: Iterable[str], fetched: Sequence[Distribution]) -> Ground | None:
         """The ground with those of ``names`` that the base lacks and the root has; None where that adds nothing."""
         if self.other is None or self.gathered is None:
             return None
-        folder = Path(self.gathered.name)
-        wanted = [name for name in dict.fromkeys(names) if not (folder / name).is_symlink()]
         program = self.other.read(self.other.sysroot.inside(self.program))
-        return self.with_store(fetched) if supplement(wanted, program, self.other, folder) else None
+        more = supplement(names, program, self.other, Path(self.gathered.name))
+        return self.with_store(fetched) if more else None
 
 
 def ground_of(request: Request, recipes: Recipes, progress: Progress | None = None) -> Ground:
@@ -73,6 +72,7 @@ def ground_of(request: Request, recipes: Recipes, progress: Progress | None = No
     base = _base(request.aim, destination, progress)
     if base is None or base.root is None:
         own = recipes if base is None else with_own_c_library(recipes)
+        destination = replace(destination, base=base.reference if base else "")
         loader = _loader(request, read, request.root)
         return Ground(own, destination, loader, loader.sysroot.inside(request.program), base)
     return _on_base(request, read, recipes, destination, base)
@@ -81,12 +81,20 @@ def ground_of(request: Request, recipes: Recipes, progress: Progress | None = No
 def destination_of(aim: Aim, recipes: Recipes) -> Destination:
     """Where the bundle is to run, as far as the user says it; the target's own values where the user is silent."""
     target = recipes.target(aim.target) if aim.target else None
+    platform = parse_platform(aim.platform) if aim.platform else ""
+    if target and target.host and platform not in {"", target.platform}:
+        raise usage(
+            f"cannot bundle for {aim.target} on {platform}",
+            f"it is {target.platform} always",
+            next=f"leave --platform out, or name the GPU alone: --gpu {target.gpu}",
+        )
     host = _host(aim.host or (target.host if target else ""), recipes)
     compression = (host.compression if host and aim.host else "") or (target.compression if target else "")
     gpus = tuple(Gpu.of(text) for text in aim.gpus) or ((target.gpu,) if target else ())
     return Destination(
-        name=aim.target or ", ".join(map(str, gpus)) or aim.platform,
-        platform=aim.platform or (target.platform if target else ""),
+        name=aim.target or ", ".join(map(str, gpus)) or platform,
+        target=target.name if target else "",
+        platform=platform or (target.platform if target else ""),
         gpus=tuple(dict.fromkeys(gpus)),
         host=host,
         device=read_host_csv(aim.host_csv) if aim.host_csv else None,
@@ -121,9 +129,14 @@ def _on_base(request: Request, read: Elf, recipes: Recipes, destination: Destina
     loader = _loader(request, read, base.root or Path("/"), base.library_path)
     other = _loader(request, read, request.root)
     gathered = tempfile.TemporaryDirectory(prefix="dpack-base-")
-    there = replace(destination, base=base.reference, base_root=str(base.root))
+    there = replace(destination, base=_digest(base), base_root=str(base.root))
     ground = Ground(recipes, there, loader, loader.sysroot.inside(request.program), base, other, gathered)
     return ground.with_store(())
+
+
+def _digest(base: Base) -> str:
+    """How the manifest names it: its reference may be a path of this machine."""
+    return base.image.descriptor.digest if base.image else base.reference
 
 
 def _loader(request: Request, read: Elf, root: Path, further: Sequence[str] = ()) -> Loader:

@@ -15,7 +15,9 @@ from packager.account.manifest import FILE_NAME, Contents, manifest, to_json, wi
 from packager.analysis import Analysis
 from packager.contents import check_inputs, contents_of, items_of
 from packager.emit import Entry, Item
-from packager.errors import usage
+from packager.emit.item import directories
+from packager.errors import DpackError, usage
+from packager.oci.base import Base
 from packager.oci.descriptor import Platform
 from packager.oci.documents import ImageOptions
 from packager.oci.layer import Compression, LayerForm, LayerSpec
@@ -27,6 +29,9 @@ TOP = "app/"
 
 VENDOR, OTHERS, PROGRAM = "vendor libraries", "other libraries", "the program"
 """The layers, the one that changes least first."""
+
+WHOLE = "the program and its libraries"
+"""The layer where there is only one."""
 
 _PATH = "/app/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _DRIVER = (("NVIDIA_VISIBLE_DEVICES", "all"), ("NVIDIA_DRIVER_CAPABILITIES", "compute,utility"))
@@ -72,13 +77,13 @@ def image(analysis: Analysis, output: ImageOutput, progress: Callable[[int], Non
     Raises DpackError where a file cannot be read, changed or written; nothing is left behind then.
     """
     check_inputs(analysis, output.path)
-    _check_base(analysis)
     contents = contents_of(analysis, TOP)
 
     def last(entries: tuple[Entry, ...]) -> Item:
         return Item(f"{TOP}{FILE_NAME}", 0o644, to_json(manifest(analysis.plan, entries, contents)))
 
     with items_of(contents) as items:
+        _check_base(analysis, [*(item.path for item in items), f"{TOP}{FILE_NAME}"])
         written = _write(analysis, output, contents, items, last, progress)
     whole = manifest(analysis.plan, _entries(written)[:-1], contents)
     return Image(written, _told(whole, written))
@@ -94,10 +99,16 @@ def _write(  # noqa: PLR0913, PLR0917 - what both kinds of output take
 ) -> WrittenImage | WrittenLayer:
     if output.form == "layer":
         return write_layer_file(
-            output.path, items, last, layer_form=output.layer_form, force=output.force, progress=progress
+            output.path,
+            items,
+            last,
+            layer_form=output.layer_form,
+            name=WHOLE,
+            force=output.force,
+            progress=progress,
         )
     base = analysis.ground.base
-    layers = _split(items, contents) if output.split else [LayerSpec(PROGRAM, tuple(items))]
+    layers = _split(items, contents) if output.split else [LayerSpec(WHOLE, tuple(items))]
     return write_oci(
         output.path,
         layers,
@@ -111,17 +122,25 @@ def _write(  # noqa: PLR0913, PLR0917 - what both kinds of output take
     )
 
 
-def _check_base(analysis: Analysis) -> None:
-    """A directory entry of ours would replace a link of the base's, and hide what stands behind it."""
+def _check_base(analysis: Analysis, paths: Sequence[str]) -> None:
+    """Refuse a base that has a link where a directory of ours goes, or a directory where a file goes: our entry
+    would replace it, and hide what stands behind it.
+    """
     base = analysis.ground.base
     if base is None or base.root is None:
         return
-    top = f"/{TOP}".rstrip("/")
-    real = base.sysroot().real(top)
-    if real not in {None, top}:
-        raise usage(
-            f"cannot build on {base.reference}", f"its {top} is a link to {real}", next="choose another base"
-        )
+    there = base.sysroot()
+    for path in directories(paths):
+        real = there.real(f"/{path}")
+        if real not in {None, f"/{path}"}:
+            raise _no_room(base, f"its /{path} is a link to {real}")
+    for path in paths:
+        if there.is_directory(f"/{path}"):
+            raise _no_room(base, f"its /{path} is a directory, and the bundle has a file of that name")
+
+
+def _no_room(base: Base, why: str) -> DpackError:
+    return usage(f"cannot build on {base.reference}", why, next="choose another base")
 
 
 def _split(items: Iterable[Item], contents: Contents) -> list[LayerSpec]:

@@ -26,7 +26,8 @@ class Aim:
     ``target``, ``host``  names of recipes; ``platform`` as "linux/arm64"; ``gpus`` as "sm_86" or "8.6".
     ``host_csv``          a copy of the lists of a Jetson's container runtime.
     ``base``              an image to build on, or "scratch"; ``plain_http`` the registries without TLS.
-    ``image``             True for what runs in a container.
+    ``image``             True for what runs in a container; for a layer whose base is not named, --host says what
+                          that has, and it is then False.
     """
 
     target: str = ""

@@ -7,6 +7,7 @@ import pytest
 
 from packager import recipes as recipe_files
 from packager.decide import make_plan
+from packager.destination import Destination
 from packager.plan import Action, Choice
 from packager.resolve.closure import Closure, Edge, Evidence, Kind, Mention, Miss, Need, Object, Source, Use
 from packager.resolve.elf import Elf
@@ -290,6 +291,34 @@ def test_the_program_is_stripped_and_gets_its_rpath():
     assert plan_of("").program.change.words == ("stripped",)
     unstripped = make_plan(closure("app -> liba.so.1"), RECIPES, Choice(strip=False))
     assert unstripped.program.change.words == ("rpath $ORIGIN/../lib",)
+
+
+@pytest.mark.parametrize(
+    ("runpath", "found_by", "host", "rpath"),
+    [
+        ("/opt/b:/opt/a/:/opt/c", How.RUNPATH, "/base/opt", "$ORIGIN/../lib:/opt/b:/opt/a"),
+        ("$LIB/x:/opt/a", How.RPATH, "/base/opt", "$ORIGIN/../lib:/opt/a:/opt/b"),
+        ("/opt/a:/opt/b", How.CONF, "/base/opt", "$ORIGIN/../lib"),
+        ("/opt/a:/opt/b", How.RUNPATH, "/elsewhere", "$ORIGIN/../lib"),
+    ],
+)
+def test_directories_of_the_base_stay_behind_ours_in_the_rpath(runpath, found_by, host, rpath):
+    drawn = closure("app -> liba.so.1 app -> libb.so.1 app -> libmine.so.1")
+
+    def moved(o):
+        if o.name == "app":
+            return replace(o, elf=replace(o.elf, runpath=runpath))
+        if o.name == "libmine.so.1":
+            return o
+        path = f"/opt/{o.name[3]}/{o.name}"
+        return replace(o, path=path, host=f"{host}{path}", how=found_by, of="/lib/app")
+
+    objects = tuple(map(moved, drawn.objects))
+    places = {o.name: o.path for o in objects}
+    edges = tuple(replace(e, target=places[e.name]) for e in drawn.edges)
+    base = Destination(base="sha256:…", base_root="/base")
+    plan = make_plan(Closure(objects, edges), RECIPES, Choice(destination=base))
+    assert plan.program.change.rpath == rpath
 
 
 def test_what_is_excluded_anyway_is_no_saving_of_a_model():

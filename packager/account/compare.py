@@ -21,13 +21,15 @@ _GPU_GROUPS = frozenset({"CUDA runtime", "cuBLAS", "cuDNN"})
 class Sizes:
     """The sizes of one bundle in bytes; ``archive`` is (format, bytes) where the bundle was packed.
 
-    ``sliced`` and ``stripped`` are what the kept files lost of their bytes by each.
+    ``sliced`` and ``stripped`` are what the kept files lost of their bytes by each. ``added`` are the bytes of the
+    layers where an image stands on the layers of a base, which the archive holds, too.
     """
 
     groups: tuple[GroupTotal, ...]
     archive: tuple[str, int] | None = None
     sliced: int = 0
     stripped: int = 0
+    added: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -58,11 +60,13 @@ def sizes_of_manifest(manifest: Mapping[str, Any]) -> Sizes:
     archive = manifest.get("archive")
     packed = archive is not None and archive["format"] != Format.DIR
     saved = manifest["totals"]["saved"]
+    image = manifest.get("image", {})
     return Sizes(
         in_order(rows),
         (archive["format"], archive["bytes"]) if archive and packed else None,
         saved["slicing"],
         saved["stripping"],
+        sum(layer["bytes"] for layer in image["layers"]) if image.get("base") else None,
     )
 
 
@@ -73,13 +77,15 @@ def size_table(sizes: Sizes) -> Table:
     if sizes.archive is not None:
         form, size = sizes.archive
         rows.append((f"as {form}", human(size), ""))
+        rows += [] if sizes.added is None else [("added to the base", human(sizes.added), "")]
     rows += [(f"saved by {how}", human(size), "") for how, size in _savings(sizes) if size > 0]
     return Table(("component", "kept", "dropped"), tuple(rows))
 
 
 def _savings(sizes: Sizes) -> tuple[tuple[str, int], ...]:
     """What each step takes off, in its order, in bytes."""
-    packed = sizes.bytes - sizes.archive[1] if sizes.archive else 0
+    whole = sizes.archive[1] if sizes.archive else sizes.bytes
+    packed = sizes.bytes - (whole if sizes.added is None else sizes.added)
     return (
         ("dropping", sizes.dropped_bytes),
         ("slicing", sizes.sliced),

@@ -16,6 +16,7 @@ from packager import __version__
 from packager.account.chain import chain
 from packager.account.licence import LicenceText
 from packager.account.origin import Origin
+from packager.account.report import destination_json
 from packager.account.requirements import Floor, Requirements, requirements
 from packager.account.totals import LICENCE_GROUP, Counted, totals
 from packager.emit.item import Entry, Item
@@ -111,6 +112,7 @@ def to_json(manifest: Mapping[str, Any]) -> bytes:
 def _request(plan: Plan, platform: str) -> Json:
     choice = plan.choice
     return {
+        **destination_json(choice.destination),
         "program": plan.program.name,
         "models": [model.name for model in choice.models],
         "platform": platform,

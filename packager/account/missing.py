@@ -8,7 +8,7 @@ from packager.account.words import base, few
 from packager.errors import DpackError
 from packager.plan import Plan
 from packager.resolve.closure import Kind, Miss
-from packager.resolve.search import Attempt
+from packager.resolve.search import Attempt, How
 
 
 def missing(plan: Plan) -> dict[str, str]:
@@ -53,6 +53,9 @@ def places(attempts: Sequence[Attempt]) -> list[str]:
     """The directories that were searched, in order, each once; a file that was passed over is named."""
     lines: dict[str, str] = {}
     for attempt in attempts:
+        if attempt.how is How.LENT:
+            lines["--root"] = f"the directories of {attempt.how}"
+            continue
         directory = attempt.path.rpartition("/")[0]
         seen = f": {base(attempt.path)} {attempt.outcome}" if attempt.found_something else ""
         of = f" of {base(attempt.of)}" if attempt.of else ""

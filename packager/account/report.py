@@ -9,6 +9,7 @@ from packager.account.missing import missing
 from packager.account.requirements import requirements
 from packager.account.size import human
 from packager.account.words import base, few
+from packager.destination import Destination
 from packager.plan import Action, Decision, Plan
 from packager.resolve.closure import Source
 
@@ -22,6 +23,7 @@ def plan_text(plan: Plan) -> str:
     named = f", {plan.choice.named}" if plan.choice.models else ", no model named"
     machine = plan.program.object.elf.machine.name if plan.program.object else ""
     lines = [f"Plan for {plan.program.name} ({machine}{named})"]
+    lines += [f"to run on {plan.choice.destination.words}"] if plan.choice.destination.words else []
     width = max((len(d.name) for d in plan.decisions), default=0)
     for action in Action:
         decisions = plan.of(action)
@@ -68,7 +70,8 @@ def _newer_runtime(plan: Plan) -> Iterator[str]:
     """The price of bundling this machine's C++ runtime: it may want a newer glibc than all the rest."""
     floor = requirements(plan).glibc
     runtime = {d.name for d in plan.of(Action.KEEP) if d.group == _CPP_RUNTIME}
-    if floor is not None and set(floor.wanted_by) <= runtime:
+    system = plan.choice.destination.host or plan.choice.destination.base
+    if floor is not None and not system and set(floor.wanted_by) <= runtime:
         wanted = floor.wanted_by[0]
         yield (
             f"note: only {wanted}, taken from here, wants glibc {floor.version}; for a host with an older glibc "
@@ -96,16 +99,29 @@ def _footer(plan: Plan) -> Iterator[str]:
     yield f"{'; '.join(parts)}; leaves {len(plan.of(Action.HOST))} to the host"
 
 
+def destination_json(destination: Destination) -> dict[str, object]:
+    """Where the bundle is to run, null where the request does not say; the same whatever a path is called here."""
+    return {
+        "target": destination.target or None,
+        "platform": destination.platform or None,
+        "gpus": [str(gpu) for gpu in destination.gpus],
+        "host": destination.host.name if destination.host else None,
+        "base": destination.base or None,
+    }
+
+
 def plan_json(plan: Plan) -> dict[str, object]:
     """The plan as JSON: decisions, misses, conflicts, warnings and totals; sizes in bytes."""
+    places = {d.path: d.object.place for d in plan.decisions if d.object}
     return {
         "program": plan.program.path,
         "models": [model.name for model in plan.choice.models],
+        "destination": destination_json(plan.choice.destination),
         "decisions": [
             {
                 "action": str(d.action),
                 "name": d.name,
-                "path": d.path or None,
+                "path": d.object.place if d.object else None,
                 "bytes": d.size,
                 "bytes_in_bundle": d.packed_size,
                 "bytes_uncut": d.uncut,
@@ -121,14 +137,14 @@ def plan_json(plan: Plan) -> dict[str, object]:
         "missing": [
             {
                 "name": m.name,
-                "asked_by": m.source,
+                "asked_by": places[m.source],
                 "kind": str(m.kind),
                 "searched": [str(a) for a in m.attempts],
             }
             for m in plan.misses
         ],
         "conflicts": [{"what": c.what, "why": c.why, "ways_out": list(c.ways)} for c in plan.conflicts],
-        "possible_misses": [{"name": m.name, "mentioned_by": m.source} for m in plan.mentions],
+        "possible_misses": [{"name": m.name, "mentioned_by": places[m.source]} for m in plan.mentions],
         "warnings": list(plan.warnings),
         "notes": list(plan.notes),
         "savings": [{"model": s.model, "names": list(s.names), "bytes": s.size} for s in plan.savings],

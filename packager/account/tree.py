@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from packager.account.words import base
 from packager.recipes import Recipes
@@ -53,7 +53,7 @@ def _line(edge: Edge, target: Object | None, shown: set[str], *, of_host: bool) 
     if target.path in shown:
         return f"{edge.name}  [{why}; see above]"
     how = f"{target.how} of {base(target.of)}" if target.of else str(target.how)
-    return f"{edge.name}  {target.path}  [{how}; {why}]"
+    return f"{edge.name}  {target.place}  [{how}; {why}]"
 
 
 def _evidence(edge: Edge) -> str:
@@ -67,12 +67,13 @@ def _evidence(edge: Edge) -> str:
 
 def tree_json(closure: Closure) -> dict[str, object]:
     """Objects, edges, misses and mentions; paths as the target sees them, sizes in bytes."""
+    places = {o.path: o.place for o in closure.objects}
     return {
         "program": closure.program.path,
         "objects": [
             {
                 "name": o.name,
-                "path": o.path,
+                "path": o.place,
                 "real": o.real,
                 "bytes": o.elf.size,
                 "found_by": str(o.how),
@@ -81,25 +82,27 @@ def tree_json(closure: Closure) -> dict[str, object]:
             }
             for o in closure.objects
         ],
-        "edges": [_edge_json(edge) for edge in closure.edges],
+        "edges": [_edge_json(edge, places) for edge in closure.edges],
         "misses": [
             {
                 "name": m.name,
-                "asked_by": m.source,
+                "asked_by": places[m.source],
                 "kind": str(m.kind),
                 "searched": [str(a) for a in m.attempts],
             }
             for m in closure.misses
         ],
-        "mentions": [{"name": m.name, "in": m.source, "rule": m.rule or None} for m in closure.mentions],
+        "mentions": [
+            {"name": m.name, "in": places[m.source], "rule": m.rule or None} for m in closure.mentions
+        ],
     }
 
 
-def _edge_json(edge: Edge) -> dict[str, object]:
+def _edge_json(edge: Edge, places: Mapping[str, str]) -> dict[str, object]:
     return {
-        "from": edge.source,
+        "from": places[edge.source],
         "name": edge.name,
-        "to": edge.target or None,
+        "to": places[edge.target] if edge.target else None,
         "kind": str(edge.kind),
         "evidence": str(edge.evidence.source),
         "rule": edge.evidence.rule or None,

@@ -57,7 +57,7 @@ def _story(analysis: Analysis, d: Decision) -> list[str]:
     if d.rule:
         lines.append(f"  rule       {d.rule}")
     if d.object is not None:
-        lines.append(f"  file       {d.object.path} ({human(d.size)}), found by {_found(d)}")
+        lines.append(f"  file       {d.object.place} ({human(d.size)}), found by {_found(d)}")
         lines += [f"  passed over  {attempt}" for attempt in d.object.passed_over]
     if d.component is not None:
         lines.append(f"  what it is {d.component.about}")

@@ -11,6 +11,7 @@ import click
 from packager.account import table
 from packager.account.compare import Sizes, framework_table, size_table, sizes_of_manifest, sizes_of_plan
 from packager.account.report import plan_json, plan_text
+from packager.account.size import human
 from packager.analysis import Analysis
 from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, print_json, request_options
 from packager.cli.output import Destined, chosen_output
@@ -55,8 +56,7 @@ from packager.plan import Plan
     OUTPUT_SECTION,
     "--layers",
     type=click.Choice(["split", "one"]),
-    default="split",
-    help="Vendor libraries, other libraries and the program in a layer each (split), or all in one.",
+    help="Vendor libraries, other libraries and the program in a layer each (split, the default), or all in one.",
 )
 @option(
     OUTPUT_SECTION,
@@ -99,7 +99,7 @@ def bundle(
     form: str | None,
     level: int | None,
     compression: str | None,
-    layers: str,
+    layers: str | None,
     image_name: str,
     force: bool,
     dry_run: bool,
@@ -113,23 +113,33 @@ def bundle(
     accounts for every file kept and left out. It runs from any directory, with no environment variable set.
     The C library and the GPU driver are the host's. Vendor files stay byte for byte what the vendor shipped.
 
+    As an image (oci, oci-archive) the bundle stands in /app, and the program is the entrypoint. It is built on
+    --base: what that has is not copied again, and symbol versions that it lacks are told. Without one the image
+    holds nothing else: the C library is in it too, and the GPU driver comes from the container toolkit of the
+    host. Its layers are the vendor's libraries, other libraries and the program, so that an update of the program
+    moves the last one alone. dpack.json is in it, and attached to it for registries. A layer without an image
+    (--format layer) is for other tools to append; its digest and diff_id stand in NAME.json.
+
     \b
       dpack bundle ./mnist --model cnn                   write mnist.tar.zst
       dpack bundle ./mnist --model cnn --fetch           fetch missing NVIDIA libraries first
       dpack bundle ./mnist --model cnn -o out/ --force   a directory
       dpack bundle ./mnist --model cnn --json > size.json
       dpack bundle ./mnist --model cnn --target l4 --format oci-archive    an image: mnist.oci.tar
+      dpack bundle ./mnist --model cnn -o mnist.oci.tar --base registry.example.com/debian:12
 
-    An image holds the bundle in /app and starts it. Without --base it stands on nothing: the C library is in it.
-    SOURCE_DATE_EPOCH sets the time of every file. The same input gives the same bytes.
+    `dpack push` takes an image to a registry. SOURCE_DATE_EPOCH sets the time of every file. The same input gives
+    the same bytes.
     """
     if as_json and markdown:
         raise click.UsageError("--json and --markdown exclude each other.")
     output_options = Destined(output, form, level, compression, layers, image_name, force)
-    output_options.check(os.environ)
-    if form in {"oci", "oci-archive"} and not options["base"]:
+    output_options.check(os.environ, options["base"])
+    if output_options.whole_image and not options["base"]:
         options["base"] = "scratch"
-    check_output(output_options.path(program), force=force)
+    options["layer"] = form == "layer"
+    for path in output_options.paths(program):
+        check_output(path, force=force)
     analysis = analysis_of(program, **options)
     _show_plan(analysis.plan, quiet=as_json or markdown)
     fail_unless_complete(analysis)
@@ -154,10 +164,11 @@ def _tell(manifest: dict[str, Any], target: Path) -> None:
     """What was written; of an image its digests, too."""
     image = manifest.get("image", {})
     for layer in image.get("layers", ()):
-        click.echo(f"layer  {layer['digest']}  {layer['name']}", err=True)
+        click.echo(f"layer  {layer['digest']}  {human(layer['bytes']):>8}  {layer['name']}", err=True)
     if "digest" in image:
         click.echo(f"image  {image['digest']}", err=True)
-    click.echo(f"\nwrote {target}", err=True)
+    beside = f" and {target.name}.json, its descriptor" if image and "digest" not in image else ""
+    click.echo(f"\nwrote {target}{beside}", err=True)
 
 
 def _show_plan(plan: Plan, *, quiet: bool) -> None:

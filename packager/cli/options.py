@@ -257,7 +257,7 @@ def request_of(program: Path, **options: Any) -> Request:
             host_csv=options["host_csv"],
             base=options["base"],
             plain_http=options["plain_http"],
-            image=bool(options["base"]),
+            image=bool(options["base"] or (options.get("layer") and not options["host"])),
         ),
         slicing=Slicing(options["slicing"], options["ptx"]),
     )

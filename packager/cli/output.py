@@ -10,9 +10,14 @@ from typing import Any
 from packager.analysis import Analysis
 from packager.emit import Format, epoch_of, format_of, level_of
 from packager.errors import usage
+from packager.request import SCRATCH
 
 IMAGES = {"oci": "-oci", "oci-archive": ".oci.tar", "layer": ".layer"}
 """The forms that are an image or a part of one, and what their default names end with."""
+
+_SHAPES = {"--layers": "layers", "--name": "name"}
+_ALL_OF_IMAGES = {"--compression": "compression", **_SHAPES}
+"""Options for images alone; a single layer has no name, and is one."""
 
 Write = Callable[[Callable[[int], None]], dict[str, Any]]
 """Writes, telling its progress in bytes, and returns the manifest."""
@@ -20,38 +25,63 @@ Write = Callable[[Callable[[int], None]], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Destined:
-    """What the options say of the output."""
+    """What the options say of the output; None or "" where they say nothing.
+
+    ``form`` is that of an image too where the name ends as dpack's own archives of images do.
+    """
 
     output: str | None
     form: str | None
     level: int | None
     compression: str | None
-    layers: str
+    layers: str | None
     name: str
     force: bool
+
+    def __post_init__(self) -> None:
+        """Take the form from the name."""
+        if self.form is None and (self.output or "").lower().endswith(IMAGES["oci-archive"]):
+            object.__setattr__(self, "form", "oci-archive")
 
     @property
     def image(self) -> bool:
         """True for an image or a layer."""
         return self.form in IMAGES
 
+    @property
+    def whole_image(self) -> bool:
+        """True for an image with a config of its own."""
+        return self.image and self.form != "layer"
+
     def path(self, program: Path) -> Path:
         """Where it is written."""
         suffix = IMAGES.get(self.form or "", f".{self.form or 'tar.zst'}")
         return Path(self.output or f"{program.name}{suffix}")
 
-    def check(self, environ: Mapping[str, str]) -> None:
+    def paths(self, program: Path) -> tuple[Path, ...]:
+        """Everything that is written: a layer has its descriptor beside it."""
+        path = self.path(program)
+        return (path, path.with_name(f"{path.name}.json")) if self.form == "layer" else (path,)
+
+    def check(self, environ: Mapping[str, str], base: str) -> None:
         """Refuse what cannot be, before any work is done: DpackError (exit 2)."""
         epoch_of(environ)
         if self.image:
-            if self.level is not None and self.compression:
-                level_of(_ARCHIVES[self.compression], self.level)
-            return
-        level_of(format_of(self.output or "bundle", self.form), self.level)
-        given = {"--compression": self.compression, "--name": self.name}
-        if odd := next((option for option, value in given.items() if value), None):
+            level_of(_ARCHIVES[self.compression or "zstd"], self.level)
+        else:
+            level_of(format_of(self.output or "bundle", self.form), self.level)
+        others = {} if self.whole_image else _SHAPES if self.image else _ALL_OF_IMAGES
+        if odd := next((option for option, name in others.items() if getattr(self, name)), None):
             raise usage(
-                f"cannot use {odd} here", "it is for images", next="add --format oci-archive, or leave it out"
+                f"cannot use {odd} here",
+                "it is for whole images" if self.image else "it is for images",
+                next=f"add --format oci-archive, or leave out {odd}",
+            )
+        if base == SCRATCH and not self.image:
+            raise usage(
+                "cannot use --base scratch here",
+                "a program with a C library of its own runs where that is the root file system: in an image",
+                next="add --format oci-archive, or leave out --base: the C library is then the host's",
             )
 
 
@@ -77,7 +107,7 @@ def chosen_output(chosen: Destined, analysis: Analysis, environ: Mapping[str, st
         chosen.form or "oci",
         Compression(chosen.compression or analysis.ground.destination.compression or "zstd"),
         name=chosen.name,
-        split=chosen.layers == "split",
+        split=chosen.layers != "one",
         force=chosen.force,
         epoch=epoch,
         level=chosen.level,

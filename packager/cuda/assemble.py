@@ -6,6 +6,7 @@ import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from packager.cuda.holes import Fresh, Hole, at_least, find_holes
 from packager.cuda.image import Extent, Image
@@ -20,6 +21,7 @@ from packager.cuda.layout import (
 )
 from packager.cuda.rebuild import Edit
 from packager.cuda.regions import Region
+from packager.errors import DpackError
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,24 +59,23 @@ def assemble(
     fresh = Fresh.of(image, content, edits)
     numbers = frozenset(region.number for region in coded if region.number is not None)
     found = find_holes(image, fresh, [dead for edit in edits for dead in edit.dead], numbers)
-    smallest = image.granule
-    while True:
+    for smallest in count(image.granule, image.granule):
         holes = at_least(found, smallest)
         table = _table(image, fresh, edits, holes)
         if table is None and image.program:
             return None
         if table is not None:
-            count = row_count(image, pieces_of(image, holes, coded))
-            holes = _behind(holes, -(-(table + table_size(image, count)) // image.granule) * image.granule)
+            rows = row_count(image, pieces_of(image, holes, coded))
+            holes = _behind(holes, -(-(table + table_size(image, rows)) // image.granule) * image.granule)
         layout = lay_out(image, Changes(tuple(edits), tuple(holes), coded), table)
         if len(layout.rows) <= table_limit(image):
             return Assembly(layout, fresh.spans, tuple(_patches(image, edits, layout)), len(holes))
-        smallest *= 2
+    raise AssertionError("count() ends")  # for the type checker
 
 
 def _table(image: Image, fresh: Fresh, edits: Sequence[Edit], holes: Sequence[Hole]) -> int | None:
     """The address for the program headers: the first room that is large enough for the most that there can be, so
-    that the answer is the same however many there are.
+    that the answer is the same however many there are. None where there is none before everything that moves.
     """
     need = table_size(image, table_limit(image)) + image.granule
     spots = {-(-spot // 8) * 8 for edit in edits for spot in edit.spots}
@@ -87,7 +88,7 @@ def _table(image: Image, fresh: Fresh, edits: Sequence[Edit], holes: Sequence[Ho
             and fresh.zero(start, hole.start)
             and _at_its_offset(image, start)
         ):
-            return start
+            return start if image.program or hole == holes[0] else None
     return None
 
 
@@ -123,4 +124,7 @@ def _new_offset(image: Image, layout: Layout, at: int) -> int:
     for extent in image.extents:
         if extent.offset <= at < extent.offset + extent.size:
             return layout.offset_of(extent.address + at - extent.offset)
-    return next(c.offset + at - c.source for c in layout.chunks if c.source <= at < c.source + c.size)
+    for chunk in layout.chunks:
+        if chunk.source <= at < chunk.source + chunk.size:
+            return chunk.offset + at - chunk.source
+    raise DpackError(f"cannot cut {image.path}", "damaged: its relocations are in no segment")

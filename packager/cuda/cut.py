@@ -19,13 +19,22 @@ import mmap
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from packager.arch import Arch, Kind
 from packager.cuda.assemble import Assembly, assemble
 from packager.cuda.code import GpuCode, Loose, Member
-from packager.cuda.image import HEADER_SIZE, SECTION_SIZE, Image, Mapped, read_image
+from packager.cuda.image import (
+    HEADER_SIZE,
+    SECTION_SIZE,
+    SHF_ALLOC,
+    SHT_NOBITS,
+    Header,
+    Image,
+    Mapped,
+    read_image,
+)
 from packager.cuda.layout import Piece
 from packager.cuda.pointers import RELATIVE, read_pointers
 from packager.cuda.rebuild import Edit, rebuild
@@ -33,6 +42,7 @@ from packager.cuda.regions import Code, Left, Region, coded, codes_of
 from packager.cuda.select import Selection
 from packager.cuda.stream import changed, write_file
 
+_ADDRESSES = 1 << 48
 _NO_ROOM = "a program's headers find no room where every kernel looks for them"
 _NO_PAGE = "too little goes to free a page"
 
@@ -102,6 +112,10 @@ def plan_cut(code: GpuCode, selection: Selection, source: Path | None = None) ->
         if why := _unfit(image, content):
             return _unchanged(code, image, codes, [Left(c.region.name, c.dead_size, why) for c in dead])
         edits, left = _edits(image, content, dead)
+        if image.program:
+            early = list(takewhile(lambda edit: not edit.spots, edits))
+            edits = edits[len(early) :]
+            left += [Left(c.region.name, c.dead_size, _NO_ROOM) for c in dead if _of(c, early)]
         assembly = assemble(image, content, edits, coded(image, codes)) if edits else None
     if assembly is None or not _worth(assembly, image):
         why = _NO_ROOM if edits and assembly is None else _NO_PAGE
@@ -141,14 +155,33 @@ def _unfit(image: Image, content: mmap.mmap) -> str:
         return f"dpack does not know the relocations of {image.machine.name}"
     if not loads or loads[0].offset or loads[0].size < HEADER_SIZE:
         return "its first segment does not begin with the ELF header"
-    if any(a.memory_end > b.address for a, b in pairwise(loads)):
-        return "its segments overlap or are out of order"
-    if any(row.align & (row.align - 1) or row.size > row.memory_size for row in loads):
-        return "a segment contradicts itself"
+    if not _consistent(image):
+        return "its segments and sections contradict each other, or lie outside the file"
     end = _known_end(image)
     if content[end:].count(0) != len(content) - end:
         return "behind the ELF file's end stands data that no section or segment knows"
     return ""
+
+
+def _consistent(image: Image) -> bool:
+    """Whether segments are in order and apart, and segments and sections agree on what is where."""
+    loads, stored = image.loads, _unmapped(image)
+    mapped = [header for header in image.headers if header.loaded]
+    return (
+        all(a.memory_end <= b.address for a, b in pairwise(loads))
+        and all(a.end <= b.address for a, b in pairwise(image.extents))
+        and all(row.size <= row.memory_size and not row.align & (row.align - 1) for row in loads)
+        and loads[-1].memory_end <= _ADDRESSES
+        and all(extent.offset + extent.size <= image.size for extent in image.extents)
+        and all(h.offset + h.size <= image.size and h.align <= image.size for h in stored)
+        and all(max(h.end, h.align) <= _ADDRESSES and not h.align & (h.align - 1) for h in mapped)
+        and all(image.offset_of(h.address) == h.offset for h in mapped)
+    )
+
+
+def _unmapped(image: Image) -> list[Header]:
+    """The sections that are in the file alone."""
+    return [h for h in image.headers if h.type not in {0, SHT_NOBITS} and not h.flags & SHF_ALLOC]
 
 
 def _known_end(image: Image) -> int:
@@ -156,14 +189,15 @@ def _known_end(image: Image) -> int:
     (sections,) = struct.unpack_from("<Q", image.head, 40)
     (count,) = struct.unpack_from("<H", image.head, 60)
     ends = [extent.offset + extent.size for extent in image.extents]
-    ends += [header.offset + header.size for header in image.headers if header.type not in {0, 8}]
+    ends += [header.offset + header.size for header in _unmapped(image)]
     ends.append(int(sections) + SECTION_SIZE * int(count))
     return min(image.size, max(ends))
 
 
 def _worth(assembly: Assembly, image: Image) -> bool:
     """Whether the file gets smaller. One that was cut before goes the whole way, so that both ways end alike."""
-    return bool(assembly.holes and (image.gone or assembly.layout.size < image.size))
+    saved = image.size - assembly.layout.size
+    return bool(assembly.holes and (saved > 0 or (saved == 0 and image.gone)))
 
 
 def _edits(image: Image, content: mmap.mmap, codes: Sequence[Code]) -> tuple[list[Edit], list[Left]]:
@@ -197,13 +231,18 @@ def _figures(
     )
 
 
+def _of(code: Code, edits: Sequence[Edit]) -> Edit | None:
+    """The edit of a region, if it has one."""
+    return next((edit for edit in edits if edit.region == code.region), None)
+
+
 def _shared(start: int, end: int, region: Region) -> int:
     return max(0, min(end, region.end) - max(start, region.start))
 
 
 def _stay(code: Code, edits: Sequence[Edit]) -> Iterator[Member | Loose]:
     """The pieces of a region that are in the file afterwards."""
-    edit = next((edit for edit in edits if edit.region == code.region), None)
+    edit = _of(code, edits)
     replaced = {start for start, _ in edit.replaced} if edit else set()
     packed = bool(edit and edit.technique == "packed")
     for container in code.containers:

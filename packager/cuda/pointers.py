@@ -24,8 +24,11 @@ RELATIVE = {"x86_64": 8, "aarch64": 1027}
 
 _DT_REL, _DT_RELR, _DT_RELRSZ = 17, 36, 35
 _NO_ADDRESS = {3, 4, 6}  # STT_SECTION, STT_FILE; STT_TLS is a place in a block
+_SHT_DYNSYM = 11
 _RELA_SIZE, _SYMBOL_SIZE = 24, 24
 _WINDOW = 32  # instructions
+_BLOCK = 1 << 23
+_NEAR = 1 << 16
 _REX_W = b"\x48\x4c"  # with and without REX.R; REX.X and REX.B mean nothing here, and no assembler sets them
 
 
@@ -81,7 +84,7 @@ def read_pointers(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, 
         dynamic = None if symbols is None else file.offset_of(symbols)
         packed = tuple(_packed_places(file))
         tables = list(_tables(file))
-    found, places = list[Pointer](), list[int]()
+    found, places, ranges = list[Pointer](), list[int](), _wide(ranges)
     for at, size in tables:
         part = array("Q")
         part.frombytes(content[at : at + size - size % _RELA_SIZE])
@@ -93,13 +96,27 @@ def read_pointers(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, 
         rest = (
             [] if kinds.count(relative) == len(kinds) else [i for i, k in enumerate(kinds) if k != relative]
         )
-        found += (_symbolic(content, dynamic, part[3 * i : 3 * i + 3]) for i in rest)
+        for i in rest:
+            target = _symbolic(content, dynamic, kinds[i], targets[i])
+            if _inside(target, ranges):
+                found.append(Pointer(target, part[3 * i], None))
     words = list(_words(image, content, packed))
     places += [place for place, _, _ in words if _inside(place, ranges, 7)]
     found += [Pointer(word, place, at) for place, at, word in words]
-    found += _symbols(image, content)
+    found += _symbols(image, content, ranges)
     inside = {pointer for pointer in found if _inside(pointer.target, ranges)}
     return Pointers(tuple(sorted(inside, key=_order)), tuple(sorted(places)))
+
+
+def _wide(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The same ranges, those that are near each other as one: each costs a pass over every relocation."""
+    result: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        if result and start - result[-1][1] < _NEAR:
+            result[-1] = (result[-1][0], max(end, result[-1][1]))
+        else:
+            result.append((start, end))
+    return result
 
 
 def _inside(address: int, ranges: Sequence[tuple[int, int]], before: int = 0) -> bool:
@@ -122,13 +139,12 @@ def _relative(part: array[int], at: int, number: int) -> Pointer:
     return Pointer(part[3 * number + 2], part[3 * number], at + _RELA_SIZE * number + 16)
 
 
-def _symbolic(content: mmap.mmap, dynamic: int | None, row: array[int]) -> Pointer:
-    """A pointer whose target is a symbol's value and an addend."""
-    place, kind, addend = row
+def _symbolic(content: mmap.mmap, dynamic: int | None, kind: int, addend: int) -> int:
+    """The target of a relocation that is a symbol's value and an addend."""
     at = (dynamic or 0) + _SYMBOL_SIZE * (kind >> 32)
-    known = dynamic is not None and kind >> 32 and at + _SYMBOL_SIZE <= len(content)
-    value = struct.unpack_from("<Q", content, at + 8)[0] if known else 0
-    return Pointer(value + addend & (1 << 64) - 1, place, None)
+    if dynamic is None or not kind >> 32 or at + _SYMBOL_SIZE > len(content):
+        return addend
+    return int.from_bytes(content[at + 8 : at + 16], "little") + addend & (1 << 64) - 1
 
 
 def _packed_places(file: ElfFile) -> Iterator[int]:
@@ -158,16 +174,20 @@ def _words(image: Image, content: mmap.mmap, places: Iterable[int]) -> Iterator[
             yield place, at, struct.unpack_from("<Q", content, at)[0]
 
 
-def _symbols(image: Image, content: mmap.mmap) -> Iterator[Pointer]:
+def _symbols(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, int]]) -> Iterator[Pointer]:
     """Defined symbols, those of .dynsym with no ``at``: an exported address is never followed."""
     for header in image.headers:
-        if header.type not in {SHT_SYMTAB, 11} or header.offset + header.size > len(content):
+        if header.type not in {SHT_SYMTAB, _SHT_DYNSYM} or header.offset + header.size > len(content):
             continue
-        rows = struct.iter_unpack("<IBBHQQ", content[header.offset : header.offset + header.size // 24 * 24])
-        for number, (_, information, _, section, value, _) in enumerate(rows):
-            if 0 < section < 0xFF00 and information & 15 not in _NO_ADDRESS:
-                at = header.offset + _SYMBOL_SIZE * number + 8 if header.type == SHT_SYMTAB else None
-                yield Pointer(value, None, at)
+        words = array("Q")
+        words.frombytes(content[header.offset : header.offset + header.size // _SYMBOL_SIZE * _SYMBOL_SIZE])
+        values = words[1::3]
+        for low, high in ranges:
+            for number in [i for i, value in enumerate(values) if low <= value < high]:
+                first = words[3 * number]  # name: 32 bits, information: 8, visibility: 8, section: 16
+                if 0 < first >> 48 < 0xFF00 and first >> 32 & 15 not in _NO_ADDRESS:
+                    at = header.offset + _SYMBOL_SIZE * number + 8
+                    yield Pointer(values[number], None, at if header.type == SHT_SYMTAB else None)
 
 
 def code_refers(image: Image, content: mmap.mmap, start: int, end: int) -> bool:
@@ -204,22 +224,27 @@ def _byte_class(values: Iterable[int]) -> bytes:
 def _lea_refers(content: mmap.mmap, part: tuple[int, int, int], start: int, end: int) -> bool:
     """REX.W 8D /r, ModRM.mod 0, r/m 5: a 32-bit distance from the end of the instruction. Without REX.W the
     result has 32 bits, which is no address in a file that is loaded anywhere.
+    """
+    address, offset, size = part
+    with memoryview(content)[offset : offset + size] as code:
+        return any(_lea_in_block(code, block, address, start, end) for block in range(0, len(code), _BLOCK))
+
+
+def _lea_in_block(code: memoryview, block: int, address: int, start: int, end: int) -> bool:
+    """The same for one block of the code: the shorter it is, the fewer highest bytes a distance can have.
 
     The opcode comes first in the pattern, since a literal there lets the search run at the speed of memchr.
     """
-    address, offset, size = part
-    low, high = (start - address - size) >> 24, (end - address) >> 24
-    if high < -0x80 or low > 0x7F:
+    low, high = start - (address + block + _BLOCK + 8) >> 24, end - (address + block) >> 24
+    tops = sorted({top & 0xFF for top in range(max(low, -0x80), min(high, 0x7F) + 1)})
+    if not tops:
         return False
-    tops = {top & 0xFF for top in range(max(low, -0x80), min(high, 0x7F) + 1)}
-    pattern = re.compile(
-        rb"(?s)\x8d(?=[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]..." + _byte_class(sorted(tops)) + b")"
-    )
-    with memoryview(content)[offset : offset + size] as code:
-        for hit in pattern.finditer(code):
-            (distance,) = struct.unpack_from("<i", code, hit.end() + 1)
-            if start <= address + hit.end() + 5 + distance < end and code[hit.start() - 1] in _REX_W:
-                return True
+    pattern = re.compile(rb"(?s)\x8d(?=[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]..." + _byte_class(tops) + b")")
+    for hit in pattern.finditer(code, block, min(len(code), block + _BLOCK + 8)):
+        at = hit.start()
+        distance = int.from_bytes(code[at + 2 : at + 6], "little", signed=True)
+        if start <= address + at + 6 + distance < end and code[at - 1] in _REX_W:
+            return True
     return False
 
 

@@ -10,10 +10,12 @@ packed    Containers move to the start of their section, one behind the other, a
 in place  Containers and loose cubins stay where they are. What a container keeps moves up behind its header;
           a loose cubin that goes becomes zeros. Needs no knowledge of who points at a container's start.
 
-Measured for sm_86 on the ten cuDNN 9.10.2 and cuBLAS 12.9.1 libraries, .nv_fatbin alone: packed leaves one hole
-a library; in place leaves 820 holes in cudnn_engines_precompiled and 278 in cublasLt, and 12 MB more in the
-files, since each hole ends at a page. Leaving every member's header where it was, the third way that was tried,
-takes 3,699 and 718 holes and 35 MB more. So: packed where it is proven, else in place.
+Measured on the ten cuDNN 9.10.2 and cuBLAS 12.9.1 libraries (1907.6 MB) for sm_86: 609.4 MB with nvcc's sections
+packed, 620.9 MB with everything in place, since each hole ends at a page. cudnn_engines_precompiled has 123
+segments packed and 943 in place and loads in 12 ms against 26 (20 as shipped), cublas 10 and 190, 1.4 ms and 2.8;
+cublasLt, where most holes are in sections that cannot be packed, 585 and 863, 105 ms and 109 (109 as shipped). A
+third way, to leave every member's header where it is, takes 3,699 and 718 holes for the .nv_fatbin of the first
+and the last, and 35 MB more. So: packed where it is proven, else in place.
 """
 
 from __future__ import annotations
@@ -62,15 +64,20 @@ def rebuild(
     """The edit that drops from one region what is not kept, and what of it must stay."""
     if not code.dead_size:
         return None, []
-    if why := _unreadable(image, pointers, code.region):
+    if why := _unreadable(image, pointers, code):
         return None, [Left(code.region.name, code.dead_size, why)]
     into = pointers.into(code.region.start, code.region.end)
     if _movable(image, content, code, into):
-        return _packed(code, into), []
+        edit = _packed(code, into)
+        if edit.end <= code.region.end:  # else the section's alignment is larger than that of its containers
+            return edit, []
     return _in_place(code, into, pointers)
 
 
-def _unreadable(image: Image, pointers: Pointers, region: Region) -> str:
+def _unreadable(image: Image, pointers: Pointers, code: Code) -> str:
+    """Why nothing can be said about a region; empty when its place in file and memory is clear."""
+    region = code.region
+    places = [(c.address, c.offset) for c in code.containers] + [(c.address, c.offset) for c in code.loose]
     if pointers.unknown:
         return pointers.unknown
     if region.number is not None and image.headers[region.number].flags & SHF_EXECINSTR:
@@ -79,20 +86,26 @@ def _unreadable(image: Image, pointers: Pointers, region: Region) -> str:
         return "it is not in one segment"
     if sum(1 for _ in image.sections_within(region.start, region.end)) > 1:
         return "another section lies over it"
+    if any(image.offset_of(address) != offset for address, offset in places):
+        return "its section header and its segment disagree"
     return ""
 
 
 def _movable(image: Image, content: mmap.mmap, code: Code, into: list[Pointer]) -> bool:
-    """Whether it is proven that the containers of a region can move: nothing else lies between them, each has one
-    wrapper whose pointer the loader sets, and nothing else, the code included, points anywhere into the region.
+    """Whether it is proven that the containers of a region can move: nothing else lies between them; none has more
+    than one wrapper, whose pointer the loader sets; and nothing else, the code included, points into the region.
+
+    One without a wrapper nobody can find, as nvcc's device link leaves them behind; it moves with the others. In
+    sections that are not nvcc's nothing moves: what a program put there it finds by ways of its own, offsets in a
+    table (.cask_resource) or 64-bit distances in its code (.lrodata, the medium code model).
     """
-    region, starts = code.region, [container.address for container in code.containers]
-    if code.loose or region.number is None or not image.position_independent:
+    region, starts = code.region, {container.address for container in code.containers}
+    if region.name not in _FATBINS or code.loose or region.number is None or not image.position_independent:
         return False
     wrappers = [pointer for pointer in into if pointer.place is not None]
     return (
-        [pointer.target for pointer in wrappers] == starts
-        and {pointer.target for pointer in into} == set(starts)
+        len({pointer.target for pointer in wrappers}) == len(wrappers)
+        and {pointer.target for pointer in into} <= starts
         and all(pointer.at is not None for pointer in into)
         and all(_is_wrapper(image, content, pointer.place or 0) for pointer in wrappers)
         and _only_containers(image, content, code)
@@ -122,13 +135,17 @@ def zero(image: Image, content: mmap.mmap, start: int, end: int) -> bool:
 
 
 def _is_wrapper(image: Image, content: mmap.mmap, place: int) -> bool:
-    """Whether the eight bytes at ``place`` are the pointer of a wrapper: magic, version 1, pointer, null."""
+    """Whether the eight bytes at ``place`` are the pointer of a wrapper: magic, version 1 or 2, pointer, another.
+
+    The other is null, or leads to a table that version 2 has for device code linked beforehand (NCCL); what that
+    holds would be pointers of its own.
+    """
     at = image.offset_of(place - 8)
     numbers = [n for n in image.sections_within(place, place + 8) if image.names[n] == _WRAPPERS]
     if at is None or not numbers or at + 24 > len(content):
         return False
-    magic, version, _, more = struct.unpack_from("<IIQQ", content, at)
-    return (magic, version, more) == (_WRAPPER, 1, 0)
+    magic, version = struct.unpack_from("<II", content, at)
+    return magic == _WRAPPER and version in {1, 2}
 
 
 def _packed(code: Code, into: list[Pointer]) -> Edit:

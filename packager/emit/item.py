@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 LAST = "bin"
-"""The directory that comes after all others: the program changes most often, so two versions of a bundle begin
-with the same bytes, and rsync or a registry moves only the rest."""
+"""The directory that comes after those beside it, and so does the one that it stands in: the program changes most
+often, so two versions of a bundle begin with the same bytes, and rsync moves only the rest."""
 
 Source = Path | bytes | Callable[[], Path]
 """A file to read, the contents themselves, or what waits for a file that is still being made."""
@@ -52,7 +52,7 @@ class Entry:
 
 
 def in_order(items: Sequence[Item]) -> tuple[Item, ...]:
-    """The items sorted by their paths, name by name, in the order of bytes; those in :data:`LAST` at the end.
+    """The items sorted by their paths, name by name, in the order of bytes; what is in :data:`LAST` at the end.
 
     Name by name keeps what a directory holds together ("lib/a" before "lib-b"): GNU tar gives a directory
     its time as soon as it meets a member that lies outside.
@@ -63,9 +63,16 @@ def in_order(items: Sequence[Item]) -> tuple[Item, ...]:
     for item in items:
         check_path(item.path, taken)
         taken.add(item.path)
-    if both := taken.intersection(directories(taken)):
+    around = directories(taken)
+    if both := taken.intersection(around):
         raise ValueError(f"both a file and a directory in the bundle: {min(both)}")
-    return tuple(sorted(items, key=lambda item: (item.path.startswith(f"{LAST}/"), _names(item.path))))
+    late = {above for path in around if path.rpartition("/")[2] == LAST for above in _and_above(path)}
+
+    def key(item: Item) -> list[tuple[bool, bytes]]:
+        names = _names(item.path)
+        return [(step in late, name) for step, name in zip(_and_above(item.path), names, strict=True)]
+
+    return tuple(sorted(items, key=key))
 
 
 def check_path(path: str, taken: Iterable[str] = ()) -> None:
@@ -85,6 +92,11 @@ def directories(paths: Iterable[str]) -> tuple[str, ...]:
     """Every directory that the paths stand in, parents before children, in the same order."""
     found = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
     return tuple(sorted(found - {"."}, key=_names))
+
+
+def _and_above(path: str) -> list[str]:
+    """Every directory that ``path`` stands in, the outermost first, and itself."""
+    return [str(parent) for parent in (*reversed(PurePosixPath(path).parents[:-1]), path)]
 
 
 def _names(path: str) -> list[bytes]:

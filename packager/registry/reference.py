@@ -108,6 +108,8 @@ def _is_host(first: str) -> bool:
 
 
 def _no_host(text: str, first: str) -> DpackError:
+    if not first and _is_host(text.partition(":")[0]):
+        return _wrong(text, "it names no repository", next=f"write {text}/REPOSITORY:TAG")
     if first:
         why, example = f"{first!r} is not a host: it has neither a dot nor a port", f"HOST/{text}"
     else:

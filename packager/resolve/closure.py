@@ -70,6 +70,11 @@ class Object:
         """The soname; the file's own name where it has none."""
         return self.elf.soname or self.real.rpartition("/")[2]
 
+    @property
+    def place(self) -> str:
+        """The path to show: for what was lent, that of the file itself, as the link to it is gone tomorrow."""
+        return self.host if self.how is How.LENT else self.path
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:

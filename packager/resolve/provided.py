@@ -6,16 +6,18 @@ beside it is new enough. On an empty base there is neither: the C library is the
 
 from __future__ import annotations
 
+import itertools
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packager.errors import DpackError
 from packager.recipes import Recipes
 from packager.resolve.elf import ET_DYN, Elf
 from packager.resolve.machine import Machine
-from packager.resolve.search import Asker, Found, Loader
+from packager.resolve.search import Asker, Found, How, Loader
 from packager.resolve.sysroot import Sysroot
 from packager.resolve.versions import Defined, defined_versions, highest
 
@@ -98,30 +100,58 @@ def with_own_c_library(recipes: Recipes) -> Recipes:
         replace(family, provided_by="bundle") if family.group == C_LIBRARY_GROUP else family
         for family in recipes.families
     )
-    return Recipes(families, recipes.models, recipes.frameworks, recipes.licences, recipes.features)
+    return replace(recipes, families=families)
 
 
 def supplement(names: Iterable[str], program: Elf, loader: Loader, folder: Path) -> tuple[str, ...]:
     """Find what a base lacks with the ``loader`` of another root (this machine, or a sysroot), and put a link to
-    each file into ``folder``. Returns the names that were found.
+    each file into ``folder``. Returns the names that were found and not there yet; ``names`` may be globs.
 
     The folder is to be seen beside the base (``Sysroot.seeing``) and searched after everything else
-    (``Loader.store``): with the other root's own directories, its versions of what the base has would come in.
+    (``Loader.lent``): with the other root's own directories, its versions of what the base has would come in.
     """
-    origin = posixpath.dirname(program.path)
+    askers = [program, *_lent(loader, folder)]
     added = []
-    for name in dict.fromkeys(names):
-        answer = loader.search(name, [Asker(program.path, origin, program)])
-        host = loader.sysroot.host(answer.path) if isinstance(answer, Found) else None
-        if host is None or "/" in name:
-            continue
-        link = folder / name
-        try:
-            link.unlink(missing_ok=True)
-            link.symlink_to(host)
-        except OSError as error:
-            raise DpackError(
-                f"cannot write {link}", error.strerror or str(error), next="set TMPDIR to another directory"
-            ) from None
-        added.append(name)
+    for wanted in dict.fromkeys(names):
+        for name, path in _in_root(wanted, askers, loader):
+            host, link = loader.sysroot.host(path), folder / name
+            if host is None or link.is_symlink():
+                continue
+            try:
+                link.symlink_to(host)
+            except OSError as error:
+                raise DpackError(
+                    f"cannot write {link}",
+                    error.strerror or str(error),
+                    next="set TMPDIR to another directory",
+                ) from None
+            added.append(name)
     return tuple(added)
+
+
+def _lent(loader: Loader, folder: Path) -> Iterator[Elf]:
+    """What was found before: it may look for its own libraries elsewhere than the program does."""
+    for link in sorted(folder.iterdir()):
+        yield loader.read(loader.sysroot.inside(link.resolve()))
+
+
+def _in_root(wanted: str, askers: Sequence[Elf], loader: Loader) -> Iterator[tuple[str, str]]:
+    """Name and path of each file that ``wanted`` means: the one of that name, or those that match a glob in the
+    first directory that has any.
+    """
+    program, *others = (Asker(elf.path, posixpath.dirname(elf.path), elf) for elf in askers)
+    if any(mark in wanted for mark in "*?["):
+        origins = [other.origin for other in others]
+        for directory in (*origins, *loader.library_path, *loader.conf, *loader.defaults):
+            hits = [name for name in loader.sysroot.names(directory) if fnmatchcase(name, wanted)]
+            if hits:
+                yield from ((name, posixpath.join(directory, name)) for name in hits)
+                return
+    elif "/" not in wanted:
+        chains = ([program], *([other, program] for other in others))
+        beside = (posixpath.join(other.origin, wanted) for other in others)
+        answers = itertools.chain(
+            (loader.search(wanted, chain) for chain in chains),
+            (loader.take(path, How.BESIDE) for path in beside),
+        )
+        yield from itertools.islice(((wanted, each.path) for each in answers if isinstance(each, Found)), 1)

@@ -9,7 +9,8 @@ The order is glibc's ``_dl_map_object`` (elf/dl-load.c), also described in ld.so
 4. DT_RUNPATH of the object that asks, and of no other;
 5. ld.so.cache; where there is none, the directories of ld.so.conf, from which ldconfig would make it;
 6. the loader's own default directories, unless the object that asks has DF_1_NODEFLIB;
-7. not in ld.so: the package cache's directories, whose files will stand in the bundle's own lib/.
+7. not in ld.so: directories whose files will stand in the bundle's own lib/: what was lent where a base lacks
+   it, and the package cache's.
 
 In each directory the glibc-hwcaps sub-directories of the chosen CPU come first. A file of another class or
 machine is passed over, and the search goes on.
@@ -44,6 +45,7 @@ class How(StrEnum):
     CONF = "ld.so.conf"
     DEFAULT = "default directory"
     BESIDE = "beside"
+    LENT = "--root, as the base lacks it"
     FETCHED = "fetched"
 
 
@@ -68,7 +70,8 @@ class Attempt:
 
     def __str__(self) -> str:
         origin = f" of {self.of}" if self.of else ""
-        return f"{self.path}: {self.outcome} ({self.how}{origin})"
+        path = posixpath.basename(self.path) if self.how is How.LENT else self.path
+        return f"{path}: {self.outcome} ({self.how}{origin})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,8 @@ class Loader:
     """The dynamic loader of one target: everything about it that the search depends on.
 
     ``lib`` is what $LIB stands for, ``platform`` what $PLATFORM does; ``hwcaps`` are the glibc-hwcaps
-    sub-directories that the chosen CPU has, best first; ``cache`` is None where there is no ld.so.cache.
+    sub-directories that the chosen CPU has, best first; ``cache`` is None where there is no ld.so.cache. ``lent``
+    are directories of links to another root's files, for what a base lacks; ``store`` those of the package cache.
     """
 
     sysroot: Sysroot
@@ -115,9 +119,10 @@ class Loader:
     hwcaps: tuple[str, ...] = ()
     conf: tuple[str, ...] = ()
     cache: tuple[CacheEntry, ...] | None = None
+    lent: tuple[str, ...] = ()
     store: tuple[str, ...] = ()
     _elves: dict[str, Elf | DpackError] = field(default_factory=dict, repr=False, compare=False)
-    _listings: dict[str, frozenset[str]] = field(default_factory=dict, repr=False, compare=False)
+    _listings: dict[str, frozenset[str]] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     @staticmethod
     def of(program: Elf, sysroot: Sysroot, library_path: Sequence[str] = (), cpu: str = "") -> Loader:
@@ -210,6 +215,7 @@ class Loader:
         yield from self._cached(name, nodeflib=asker.elf.nodeflib)
         if not asker.elf.nodeflib:
             yield from self._in(self.defaults, name, How.DEFAULT)
+        yield from self._in(self.lent, name, How.LENT)
         yield from self._in(self.store, name, How.FETCHED)
 
     def _in(

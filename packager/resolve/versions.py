@@ -48,9 +48,15 @@ class Unmet:
     version: str
     symbols: tuple[str, ...]
 
-    def __str__(self) -> str:
+    @property
+    def words(self) -> str:
+        """The version and the first symbols that want it: "GLIBC_2.34 (dlopen, dlsym)"."""
         shown = ", ".join(self.symbols[:3]) + (", …" if len(self.symbols) > 3 else "")
-        return f"{self.file} wants {self.version} of {self.library}" + (f" ({shown})" if shown else "")
+        return self.version + (f" ({shown})" if shown else "")
+
+    def __str__(self) -> str:
+        version, _, symbols = self.words.partition(" ")
+        return " ".join(filter(None, (self.file, "wants", version, "of", self.library, symbols)))
 
 
 class Provider(Protocol):

@@ -266,7 +266,7 @@ class _Walk:
         own = [posixpath.dirname(asker.path), posixpath.dirname(asker.real)]
         others = [posixpath.dirname(o.path) for o in self.objects.values() if not self._on_host(o.name)]
         loader = self.loader
-        return list(dict.fromkeys([*own, *loader.library_path, *loader.store, *others[1:]]))
+        return list(dict.fromkeys([*own, *loader.library_path, *loader.lent, *loader.store, *others[1:]]))
 
     def _cuda_in_use(self) -> frozenset[int]:
         return self.recipes.cuda_majors([*self._names, *(miss.name for miss in self.misses)])

@@ -14,8 +14,11 @@ from jsonschema import Draft202012Validator
 
 from packager.account.manifest import SCHEMA_ID, manifest, to_json, with_archive
 from packager.account.schema import schema, schema_text
+from packager.arch import Gpu
+from packager.destination import Destination
 from packager.emit import Entry
 from packager.errors import DpackError
+from packager.recipes import load
 from packager.resolve.closure import Evidence, Kind, Miss, Need, Source
 
 
@@ -95,7 +98,7 @@ def at(value: Any, place: tuple[str | int, ...]) -> Any:
 PACKED = packed()
 LAYER = {"name": "the program", "digest": f"sha256:{'1' * 64}", "diff_id": f"sha256:{'2' * 64}", "bytes": 7}
 PACKED["image"] = {
-    **{key: f"sha256:{'3' * 64}" for key in ("digest", "config", "account")},
+    **dict.fromkeys(("digest", "config", "account"), f"sha256:{'3' * 64}"),
     "base": [f"sha256:{'4' * 64}"],
     "layers": [LAYER],
 }
@@ -143,6 +146,9 @@ def test_with_any_other_key_it_is_no_manifest(place):
         (("host", "glibc", "version"), "GLIBC_2.34"),
         (("host", "glibc", "wanted_by"), []),
         (("files",), []),
+        (("request", "gpus"), ["8.6"]),
+        (("request", "target"), ""),
+        (("request", "base"), "oci:/home/ann/base"),
     ],
 )
 def test_a_wrong_value_is_no_manifest(place, value):
@@ -251,7 +257,11 @@ def test_request_licences_and_possible_misses():
     assert found["request"] == {
         "program": "mnist",
         "models": ["cnn"],
+        "target": None,
         "platform": "linux/amd64",
+        "gpus": [],
+        "host": None,
+        "base": None,
         "include": [],
         "exclude": [],
         "strict": False,
@@ -260,6 +270,32 @@ def test_request_licences_and_possible_misses():
     assert found["possible_misses"] == [{"name": "libplugin.so", "mentioned_by": "libdigits.so.1"}]
     assert found["misses"] == [{"name": "liba.so", "asked_by": "mnist", "need": "required"}]
     assert found["host"]["driver"] == ["libcuda.so.1"]
+
+
+def test_where_it_is_to_run_stands_in_the_request():
+    known = load()
+    there = Destination(
+        name="l40",
+        target="l4",
+        platform="linux/amd64",
+        gpus=(Gpu.of("8.9"), Gpu.of("sm_90")),
+        host=known.host("bookworm"),
+        base=f"sha256:{'5' * 64}",
+        base_root="/home/ann/.cache/dpack/roots/5",
+    )
+    plan = sample.mnist()
+    plan = replace(plan, choice=replace(plan.choice, destination=there))
+    found = manifest(plan, sample.entries(plan), sample.contents(plan))
+    asked = {key: found["request"][key] for key in ("target", "platform", "gpus", "host", "base")}
+    assert asked == {
+        "target": "l4",
+        "platform": "linux/amd64",
+        "gpus": ["sm_89", "sm_90"],
+        "host": "debian-12",
+        "base": f"sha256:{'5' * 64}",
+    }
+    assert errors(found) == []
+    assert b"ann" not in to_json(found)
 
 
 def test_it_is_the_same_in_any_order_and_names_no_place_of_this_machine():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import fake_cuda
 import pytest
-from fake_cuda import KEPT_FOR_CNN, Library
+from builders import fake_cuda
+from builders.fake_cuda import KEPT_FOR_CNN, Library
 
 from packager.account.size import human
 

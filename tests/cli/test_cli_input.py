@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import fake_cuda
 import pytest
+from builders import fake_cuda
 from builders.elf import ET_CORE, ET_REL, Tiny, big_endian, elf32
 
 PROGRAM = Tiny(interp="/lib64/ld-linux-x86-64.so.2", needed=("libc.so.6",)).build()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fake_cuda
 import pytest
+from builders import fake_cuda
 
 FAMILY = """\
 schema = 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import fake_cuda
 import pytest
+from builders import fake_cuda
 from builders.elf import AARCH64, Tiny
 
 LINKED = ("libcudnn.so.9", "libcublas.so.12", "libcudart.so.12")

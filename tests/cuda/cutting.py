@@ -19,7 +19,7 @@ from packager.cuda.scan import read_gpu_code
 from packager.cuda.select import Policy, Selection, keep
 from packager.transform.verify import verify
 
-GPU_SECTIONS = (".nv_fatbin", "__nv_relfatbin", ".cask_resource", ".ldata", ".lrodata", ".rodata", ".data")
+PLAIN = Policy()
 
 _LOADED = """
 import ctypes, hashlib, json, sys
@@ -27,7 +27,8 @@ path, ranges = sys.argv[1], json.loads(sys.argv[2])
 library = ctypes.CDLL(path)
 maps = [line.split() for line in open("/proc/self/maps")]
 base = min(int(row[0].split("-")[0], 16) for row in maps if row[-1] == path)
-print(json.dumps([library.answer(), [hashlib.sha256(ctypes.string_at(base + a, n)).hexdigest() for a, n in ranges]]))
+digests = [hashlib.sha256(ctypes.string_at(base + start, size)).hexdigest() for start, size in ranges]
+print(json.dumps([library.answer(), digests]))
 """
 
 
@@ -47,7 +48,7 @@ class Done:
         return read_gpu_code(self.path)
 
 
-def sliced(path: Path, target: Path, *gpus: str, policy: Policy = Policy()) -> Done:
+def sliced(path: Path, target: Path, *gpus: str, policy: Policy = PLAIN) -> Done:
     """``path`` cut for these GPUs, written to ``target``."""
     code = read_gpu_code(path)
     selection = keep(code, [Gpu.of(each) for each in gpus], policy)

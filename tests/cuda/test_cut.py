@@ -122,7 +122,7 @@ def wrapper_targets(path):
     """Where the wrappers of a library point once it is loaded, as offsets from its base, and how many members
     stand there.
     """
-    script = """
+    script = """\
 import ctypes, struct, sys
 path, start, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 ctypes.CDLL(path)
@@ -261,9 +261,10 @@ int main(int count, char **arguments) {
 """
 
 
-def program(folder, *flags):
-    """A program with two containers, their wrappers and a byte of its own on both sides of them."""
+def program(folder, *flags, early=False):
+    """A program with two containers, their wrappers and two bytes of its own; one more between these, if asked."""
     (folder / "fat.bin").write_bytes(ALL)
+    quoted = f'"{folder}/fat.bin"' if early else ""
     (folder / "main.c").write_text(MAIN)
     (folder / "gpu.s").write_text(f"""
 .section .nv_fatbin,"a",%progbits
@@ -278,6 +279,7 @@ def program(folder, *flags):
 .section .rodata,"a",%progbits
 .globl first, last
 first: .byte 0x11
+{f".balign 8{chr(10)}.incbin {quoted}" if quoted else ""}
 last: .byte 0x22
 .section .note.GNU-stack,"",%progbits
 """)
@@ -312,6 +314,18 @@ def test_a_program_starts_and_finds_its_headers(tmp_path, kind):
     assert done.cut.segments <= table_limit(read_image(path)) == 73
     assert contents(done.path, done.after)[:2] == [[code("sm_86", seed=3)]] * 2
     check_memory(done)
+
+
+def test_what_lies_before_the_place_of_a_program_s_headers_stays(tmp_path):
+    path = program(tmp_path, "-pie", "-fPIE", early=True)
+    before = subprocess.run([path], capture_output=True, text=True, check=True).stdout.split()
+    done = sliced(path, tmp_path / "cut", "8.6")
+    assert [(left.section, "no room" in left.reason) for left in done.cut.left] == [(".rodata", True)]
+    assert [each.technique for each in done.cut.sections] == ["", "packed"]
+    after = subprocess.run([done.path], capture_output=True, text=True, check=True).stdout.split()
+    assert after == [str(done.cut.segments), *before[1:]]
+    both = sliced(path, tmp_path / "both", "8.6", "9.0")
+    assert sliced(both.path, tmp_path / "again", "8.6").path.read_bytes() == done.path.read_bytes()
 
 
 def test_on_aarch64_every_hole_fits_kernels_with_64_kib_pages(tmp_path):
@@ -416,11 +430,13 @@ def test_damaged_files_end_in_an_error_or_in_a_file_of_the_planned_size(damaged,
     assert done.path.stat().st_size == done.cut.size <= len(content)
 
 
-@pytest.fixture(scope="module")
-def damaged(tmp_path_factory):
+@pytest.fixture(scope="module", params=[False, True], ids=["linked", "cut-before"])
+def damaged(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("damaged")
     sections = {".nv_fatbin": [fatbin("sm_86", "sm_90a"), fatbin("sm_90a")], ".ldata": [fatbin("sm_75")]}
     path = shared_object(folder, sections, flags=["-s"])
+    if request.param:
+        path = sliced(path, folder / "cut-before", "8.6", "7.5").path
     return path.read_bytes(), folder / "damaged.so"
 
 

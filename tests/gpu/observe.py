@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _INTERVAL = 0.01
-_SPEED = re.compile(r"^(training|classification) +(\d+) samples/s", re.MULTILINE)
-_PLATFORM = re.compile(r"^(device|CUDA|cuDNN|cuBLAS) {2,}(\S.*)$", re.MULTILINE)
+_SPEED = re.compile(r"^(\S+) +(\d+) samples/s", re.MULTILINE)
+_PLATFORM = re.compile(r"^(device|torch|CUDA|cuDNN|cuBLAS) {2,}(\S.*)$", re.MULTILINE)
 _SHARED_OBJECT = re.compile(r"\.so(\.[0-9]|$)")
 _LINK_MAP = re.compile(r"file=(\S+) \[\d+\];\s+generating link map")
 _HIDE = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 125; shift; done; shift; exec env -i "$@"'
@@ -22,12 +22,15 @@ _HIDE = 'while [ "$1" != -- ]; do mount -t tmpfs none "$1" || exit 125; shift; d
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: exit code (negative for a signal), output, and the shared objects mapped at any time, sorted."""
+    """One run: exit code (negative for a signal), output, the shared objects mapped at any time, sorted, and how
+    long it took, in seconds.
+    """
 
     code: int
     out: str
     err: str
     mapped: tuple[str, ...]
+    seconds: float = 0.0
 
     @property
     def words(self) -> str:
@@ -42,39 +45,45 @@ class Run:
 
     @property
     def speeds(self) -> dict[str, float]:
-        """Samples per second, of "training" and "classification"."""
+        """Samples per second, by what they are of: "training", "classification"."""
         return {name: float(number) for name, number in _SPEED.findall(self.out)}
 
     @property
     def platform(self) -> dict[str, str]:
-        """What it says that it runs on: device, CUDA, cuDNN, cuBLAS."""
+        """What it says that it runs on: device, torch, CUDA, cuDNN, cuBLAS."""
         return dict(_PLATFORM.findall(self.out))
 
 
 def run(
-    program: Path, environment: Mapping[str, str], *, hidden: Sequence[Path] = (), limit: float = 180
+    program: Path,
+    environment: Mapping[str, str],
+    *,
+    arguments: Sequence[str] = (),
+    hidden: Sequence[Path] = (),
+    limit: float = 180,
 ) -> Run:
     """Run ``program`` in exactly this environment, the directories ``hidden`` empty in its eyes.
 
     The kernel's own list of its mappings is read every 10 ms, so an object that is mapped for less than that
     may be missed; :func:`loaded` asks ld.so, which misses none. Past ``limit`` seconds it is killed.
     """
-    command = [str(program)]
+    command = [str(program), *arguments]
     if hidden:
         command = _behind(hidden, environment, command)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(command, env=dict(environment), stdout=out, stderr=err)
         mapped: set[str] = set()
-        end = time.monotonic() + limit
+        begin = time.monotonic()
         while process.poll() is None:
             mapped |= _mapped(process.pid, program)
-            if time.monotonic() > end:
+            if time.monotonic() > begin + limit:
                 process.kill()
                 err.write(f"\nkilled after {limit:.0f} s")
             time.sleep(_INTERVAL)
+        seconds = time.monotonic() - begin
         out.seek(0)
         err.seek(0)
-        return Run(process.returncode, out.read(), err.read(), tuple(sorted(mapped)))
+        return Run(process.returncode, out.read(), err.read(), tuple(sorted(mapped)), seconds)
 
 
 def loaded(program: Path, environment: Mapping[str, str]) -> tuple[str, ...]:

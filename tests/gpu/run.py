@@ -93,25 +93,34 @@ def fetched_sdk(folder: Path, device: gpu.Device) -> Path:
     return sdk(fetch(REQUIREMENTS[major], machine=platform.machine()), folder)
 
 
-def build(libraries: Path, folder: Path) -> dict[str, Path]:
+def build(libraries: Path, folder: Path, names: Iterable[str] = MODELS) -> dict[str, Path]:
     """The example programs by name. What the packages lack of CUDA's headers comes from an installed toolkit."""
     toolkits = [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")), *Path("/usr/local").glob("cuda-*")]
     found = [path / "include" for path in toolkits if (path / "include/crt/host_defines.h").is_file()]
     flags = "-O2 -g " + " ".join(f"-idirafter {path}" for path in found[:1])
     arguments = [f"CUDA={libraries.resolve()}", f"BUILD={folder.resolve()}", f"CXXFLAGS={flags}"]
-    subprocess.run(["make", "-C", str(REPOSITORY / "examples"), *MODELS, *arguments], check=True)
-    return {name: folder.resolve() / name for name in MODELS}
+    subprocess.run(["make", "-C", str(REPOSITORY / "examples"), *names, *arguments], check=True)
+    return {name: folder.resolve() / name for name in names}
 
 
-def bundle(program: Path, model: str, libraries: Path, output: Path) -> dict[str, Any]:
+def bundle(
+    program: Path, model: str, libraries: Path, output: Path, options: Sequence[str] = ()
+) -> dict[str, Any]:
     """Bundle ``program`` into the directory ``output``; the manifest."""
-    dpack = [sys.executable, "-c", "from packager.cli import main; main()"]
     request = ["bundle", str(program), "--model", model, f"--library-path={libraries}"]
-    options = ["--format", "dir", "--force", "--json", "--output", str(output)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *_python_path()])}
-    answer = subprocess.run([*dpack, *request, *options], env=environment, stdout=subprocess.PIPE, check=True)
-    manifest: dict[str, Any] = json.loads(answer.stdout)
+    form = ["--format", "dir", "--force", "--json", "--output", str(output)]
+    manifest: dict[str, Any] = json.loads(dpack(*request, *options, *form))
     return manifest
+
+
+def dpack(*arguments: str) -> str:
+    """What a command of this checkout's dpack prints. CalledProcessError, with its words, where it fails."""
+    command = [sys.executable, "-c", "from packager.cli import main; main()", *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *_python_path()])}
+    answer = subprocess.run(command, env=environment, capture_output=True, check=False, text=True)
+    sys.stderr.write(answer.stderr)
+    answer.check_returncode()
+    return answer.stdout
 
 
 def _python_path() -> list[str]:

@@ -8,15 +8,20 @@ from pathlib import Path
 import device
 import pytest
 import run
+import slices
 
 pytestmark = pytest.mark.real
 
 
-def test_bundles_do_on_a_gpu_what_their_originals_do(tmp_path: Path) -> None:
+@pytest.fixture(autouse=True)
+def _gpu() -> None:
     found = device.find()
     if isinstance(found, str):
         # Not conftest's `absent`: no GPU is something that even the machine with every peer lacks.
         pytest.skip(f"no GPU: {found}")
+
+
+def test_bundles_do_on_a_gpu_what_their_originals_do(tmp_path: Path) -> None:
     code = run.main(
         ["--work", str(tmp_path / "work"), "--evidence", str(tmp_path / "evidence"), "--runs", "1"]
     )
@@ -31,3 +36,13 @@ def test_bundles_do_on_a_gpu_what_their_originals_do(tmp_path: Path) -> None:
     (cnn, rnn) = seen["subjects"]
     assert "libcudnn_adv.so.9" in cnn["dropped"]
     assert "libcudnn_adv.so.9" in rnn["mapped"]
+
+
+@pytest.mark.parametrize("step", slices.STEPS)
+def test_slices_do_on_a_gpu_what_whole_libraries_do(tmp_path: Path, step: str) -> None:
+    folders = ["--work", str(tmp_path / "work"), "--evidence", str(tmp_path / "evidence")]
+    code = slices.main([*folders, "--runs", "3", "--only", step])
+    (record,) = (tmp_path / "evidence").glob("*.json")
+    seen = json.loads(record.read_text())
+    assert seen["problems"] == []
+    assert code == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import run as script
 from device import Device
 from evidence import Evidence, Outcome, Subject
 from observe import Run, can_hide, loaded, names_in_trace, objects_in_maps, run
+from standins import OPENED, build_cudnn, compile_c
 
 OUTPUT = """mnist: a convolutional network
 device         NVIDIA H200, compute capability 9.0
@@ -134,8 +134,6 @@ def test_evidence_is_written_for_programs_and_for_people(tmp_path):
     assert "PROBLEM" not in text
 
 
-OPENED = ("graph", "ops", "cnn", "heuristic")
-UNOPENED = ("adv", "engines_precompiled", "engines_runtime_compiled")
 SHIM = """
 #include <dlfcn.h>
 #include <stdio.h>
@@ -163,28 +161,11 @@ int main(void) {
 """
 
 
-def compile_c(source: str, *arguments: str | Path) -> None:
-    command = ["gcc", "-x", "c", "-", "-x", "none", *map(str, arguments)]
-    subprocess.run(command, input=source, text=True, check=True)
-
-
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory) -> Path:
     """A directory with stand-ins: a cuDNN whose shim opens four of its seven parts, and what those ask for."""
-    folder = tmp_path_factory.mktemp("sdk") / "lib"
-    folder.mkdir()
-    names = [f"libcudnn_{part}.so.9" for part in (*OPENED, *UNOPENED)]
-    for name in (*names, "libcublasLt.so.12", "libnvrtc.so.12", "libnvrtc-builtins.so.12.9"):
-        compile_c(
-            f'const char *{name.partition(".")[0].replace("-", "_")} = "{name}";',
-            *("-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", folder / name),
-        )
     calls = "".join(f'take("libcudnn_{part}.so.9");' for part in OPENED)
-    compile_c(
-        SHIM.replace("CALLS", calls),
-        *("-shared", "-fPIC", "-Wl,-soname,libcudnn.so.9", "-o", folder / "libcudnn.so.9"),
-    )
-    return folder
+    return build_cudnn(tmp_path_factory.mktemp("sdk") / "lib", SHIM.replace("CALLS", calls))
 
 
 def program_of(libraries: Path, folder: Path, *, astray: bool = False) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from base_images import DIRECTORY, LIBRARY, Layout, docker_archive, layer, tree
+from builders.base_images import LIBRARY, Layout, debian, docker_archive, layer, old_c_library, tree
 from builders.elf import Tiny
 from builders.oracle import in_root, missing, real_loader, require
 
@@ -76,26 +76,10 @@ def program(tmp_path_factory):
 @pytest.fixture(scope="session")
 def system(tmp_path_factory):
     """An image of what Debian's packages of the C and C++ libraries put into a root."""
-    if shutil.which("dpkg-query") is None:
-        missing("no Debian packages on this machine")
-    listed = subprocess.run(
-        ["dpkg-query", "-L", "libc6", "libstdc++6", "libgcc-s1"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    entries = [("usr", DIRECTORY)]
-    for name in ("lib", "lib64"):
-        entries += [
-            (f"usr/{name}", DIRECTORY),
-            *([(name, f"usr/{name}")] if Path(f"/{name}").is_symlink() else []),
-        ]
-    entries += [("etc/ld.so.conf", b"include /etc/ld.so.conf.d/*.conf\n"), ("etc/os-release", b"ID=debian\n")]
-    for path in map(Path, sorted(set(listed))):
-        if path.is_symlink():
-            entries.append((str(path), str(path.readlink())))
-        elif path.is_file():
-            entries.append((str(path), path.read_bytes()))
     layout = Layout()
     settings = {"Env": ["PATH=/bin", "LD_LIBRARY_PATH=/usr/local/nvidia/lib:/usr/local/lib/:"]}
-    layout.add(layer(*entries), platform=str(here()), compression="gzip", settings=settings, ref="system")
+    packages = debian("libc6", "libstdc++6", "libgcc-s1")
+    layout.add(layer(*packages), platform=str(here()), compression="gzip", settings=settings, ref="system")
     return layout.write(tmp_path_factory.mktemp("system"))
 
 
@@ -133,15 +117,6 @@ def test_a_program_fits_on_a_base_that_has_it_all(system, tmp_path, program):
         "libgcc_s.so.1",
     }
     assert conflicts(plan, base) == ()
-
-
-def old_c_library(folder):
-    """A libc.so.6 that knows the oldest version of its symbols alone."""
-    script, path = folder / "old.map", folder / "libc.so.6"
-    script.write_text("GLIBC_2.2.5 { *; };")
-    flags = ["-shared", "-nostdlib", "-Wl,-soname,libc.so.6", f"-Wl,--version-script={script}"]
-    subprocess.run([require("gcc"), "-xc", "-", *flags, "-o", path], input="int x;", text=True, check=True)
-    return path.read_bytes()
 
 
 def test_an_old_base_is_named_with_the_file_and_the_symbols(system, tmp_path, program):

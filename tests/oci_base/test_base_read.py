@@ -5,7 +5,7 @@ import os
 
 import pytest
 import zstandard
-from base_images import (
+from builders.base_images import (
     COMPRESSIONS,
     CONFIG,
     INDEX,

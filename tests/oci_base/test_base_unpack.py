@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from base_images import COMPRESSIONS, DIRECTORY, LIBRARY, Hard, Layout, Special, digest, layer, tree
+from builders.base_images import COMPRESSIONS, DIRECTORY, LIBRARY, Hard, Layout, Special, digest, layer, tree
 from builders.elf import ET_EXEC, ET_REL, Tiny, big_endian, elf32
 from builders.oracle import require
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 import pytest
+from builders.docker_registry import DockerRegistry
 from builders.oracle import require
-from docker_registry import DockerRegistry
 from fake_registry import QUICK, FakeRegistry
 
 from packager.registry import Access

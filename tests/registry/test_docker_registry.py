@@ -8,9 +8,9 @@ import threading
 from dataclasses import replace
 
 import pytest
+from builders.docker_registry import HTPASSWD, DockerRegistry
 from builders.oracle import require
 from cutting_proxy import CuttingProxy
-from docker_registry import HTPASSWD, DockerRegistry
 from fake_registry import QUICK
 from layouts_in_memory import MemoryLayout, noise, simple
 

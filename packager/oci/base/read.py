@@ -76,7 +76,7 @@ def _from_layout(files: Files, index: bytes, platform: Platform | None, ref: str
     if platform is not None:
         fitting = [leaf for leaf in fitting if platform.matches(leaf.platform)]
     if len({leaf.descriptor.digest for leaf in fitting}) != 1:
-        raise _undecided(name, leaves, len(fitting), platform)
+        raise _undecided(name, leaves, len(fitting), platform, ref)
     return read_manifest(blobs, fitting[0].descriptor, name)
 
 
@@ -117,19 +117,23 @@ def _distinct(leaves: Iterator[_Leaf]) -> tuple[_Leaf, ...]:
     return tuple(found.values())
 
 
-def _undecided(name: str, leaves: tuple[_Leaf, ...], fitting: int, platform: Platform | None) -> DpackError:
+def _undecided(
+    name: str, leaves: tuple[_Leaf, ...], fitting: int, platform: Platform | None, ref: str
+) -> DpackError:
     if not leaves:
         return usage(
             f"cannot read the image {name}", "there is no image in it", next="check where it is from"
         )
-    wanted = f" for {platform}" if platform else ""
+    wanted = (f" for {platform}" if platform else "") + (f" by the name {ref}" if ref else "")
     return usage(
         f"cannot choose an image of {name}",
         f"{fitting} of its images are meant{wanted}; it has:"
         if fitting
         else f"none is meant{wanted}; it has:",
         tried=[str(leaf) for leaf in leaves],
-        next="choose one by its name (oci:DIR:NAME) or its platform (--platform)",
+        next="choose one by its name (oci:DIR:NAME) or its platform (--platform)"
+        if fitting or platform is None or any(platform.matches(leaf.platform) for leaf in leaves)
+        else f"name an image for {platform}",
     )
 
 

@@ -100,6 +100,12 @@ def _image(text: str, platform: Platform | None, pull: Pull | None) -> Image:
     remote = text.removeprefix("docker://")
     if pull is None or text.startswith(("/", "./", "../")):
         raise usage(f"cannot find the base {text}", "no such file or directory", next=_FORM)
+    if "/" not in remote:
+        raise usage(
+            f"cannot find the base {text}",
+            "no such file or directory, and a reference on a registry begins with its host",
+            next=_FORM,
+        )
     return pull(remote, platform)
 
 

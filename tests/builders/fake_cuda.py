@@ -68,8 +68,9 @@ KEPT_FOR_CNN = frozenset(
 
 
 def gcc(*arguments: str | Path, source: str, compiler: str = "gcc") -> None:
-    """Compile the C ``source`` with these arguments."""
-    command = [compiler, "-O1", "-x", "c", "-", "-x", "none", *map(str, arguments)]
+    """Compile the C ``source`` (C++ with "g++") with these arguments."""
+    language = "c++" if compiler.endswith("g++") else "c"
+    command = [compiler, "-O1", "-x", language, "-", "-x", "none", *map(str, arguments)]
     subprocess.run(command, input=source, text=True, check=True)
 
 
@@ -110,4 +111,22 @@ def compile_program(
     search = [f"-Wl,-rpath-link,{libraries}", "-Wl,--no-as-needed"] if libraries else []
     path.parent.mkdir(parents=True, exist_ok=True)
     gcc("-g", *search, *links, *flags, "-o", path, source=source)
+    return path
+
+
+_GREETER = r"""
+#include <iostream>
+#include <stdexcept>
+#include <string>
+int main() {
+    try { throw std::runtime_error("hello from " + std::string(NAME)); }
+    catch (std::exception &error) { std::cout << error.what() << std::endl; }
+}
+"""
+
+
+def compile_greeter(path: Path, name: str, *flags: str) -> Path:
+    """A C++ program that prints "hello from" and its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    gcc(f'-DNAME="{name}"', *flags, "-o", path, source=_GREETER, compiler="g++")
     return path

@@ -6,6 +6,8 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import subprocess
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import zstandard
+
 from builders.elf import Tiny
+from builders.oracle import require
+from packager.oci.descriptor import Platform
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -54,6 +59,7 @@ def layer(*entries: Entry, tar_format: int = tarfile.PAX_FORMAT) -> bytes:
             match what:
                 case bytes():
                     member.size, content = len(what), what
+                    member.mode = 0o755 if what.startswith(b"\x7fELF") else 0o644
                 case str():
                     member.type, member.linkname = tarfile.SYMTYPE, what
                 case Hard(target):
@@ -76,7 +82,7 @@ def as_json(value: Any) -> bytes:
 
 COMPRESSIONS: Mapping[str, tuple[str, Callable[[bytes], bytes]]] = {
     "tar": (LAYER, lambda content: content),
-    "gzip": (f"{LAYER}+gzip", lambda content: gzip.compress(content, mtime=0)),
+    "gzip": (f"{LAYER}+gzip", lambda content: gzip.compress(content, 1, mtime=0)),
     "gzip in two members": (
         f"{LAYER}+gzip",
         lambda content: gzip.compress(content[:700], mtime=0) + gzip.compress(content[700:], mtime=0),
@@ -198,3 +204,51 @@ def tree(root: Path) -> dict[str, str]:
         else:
             found[name] = f"file {digest(path.read_bytes())[7:15]}"
     return found
+
+
+def debian(*packages: str) -> list[Entry]:
+    """The entries of what these packages of this machine put into a root, with the links of a merged /usr."""
+    command = [require("dpkg-query"), "-L", *packages]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    entries: list[Entry] = [("usr", DIRECTORY)]
+    for name in ("lib", "lib64"):
+        link = Path(f"/{name}").is_symlink()
+        entries += [(f"usr/{name}", DIRECTORY), *([(name, f"usr/{name}")] if link else [])]
+    entries += [("etc/ld.so.conf", b"include /etc/ld.so.conf.d/*.conf\n"), ("etc/os-release", b"ID=debian\n")]
+    for path in map(Path, sorted(set(listed))):
+        if path.is_symlink():
+            entries.append((str(path), str(path.readlink())))
+        elif path.is_file():
+            entries.append((str(path), path.read_bytes()))
+    return entries
+
+
+def old_c_library(folder: Path) -> bytes:
+    """A libc.so.6 that knows the oldest version of its symbols alone."""
+    script, path = folder / "old.map", folder / "libc.so.6"
+    script.write_text("GLIBC_2.2.5 { *; };")
+    flags = ["-shared", "-nostdlib", "-Wl,-soname,libc.so.6", f"-Wl,--version-script={script}"]
+    subprocess.run([require("gcc"), "-xc", "-", *flags, "-o", path], input="int x;", text=True, check=True)
+    return path.read_bytes()
+
+
+SETTINGS = {
+    "Env": ["PATH=/opt/base/bin:/bin", "LANG=C.UTF-8", "NVIDIA_VISIBLE_DEVICES=none"],
+    "Cmd": ["sh"],
+    "User": "1000:1000",
+    "Labels": {"org.example.base": "yes"},
+}
+"""What a base says of how it is run."""
+
+
+def platform_here() -> str:
+    """The platform of this machine, such as linux/amd64."""
+    return str(Platform("linux", os.uname().machine).usual())
+
+
+def base_layout(*layers: Sequence[Entry], platform: str = "") -> Layout:
+    """A layout with the image "1", which has :data:`SETTINGS`."""
+    layout = Layout()
+    tars = [layer(*entries) for entries in layers]
+    layout.add(*tars, platform=platform or platform_here(), ref="1", compression="gzip", settings=SETTINGS)
+    return layout

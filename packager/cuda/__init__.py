@@ -1,10 +1,9 @@
-"""GPU code inside ELF files: read it, choose what a GPU can run, cut out the rest.
+"""GPU code inside ELF files: read it, choose what stays for some GPUs, and cut the rest out.
 
-code         the nouns: Member, Container, Loose, Section, GpuCode
-fatbin       one container; loose  one cubin outside any; compression  their zstd frames and LZ4 blocks
-sections     where in a file to look, and what .nvFatBinSegment points at
-scan         a file ─► GpuCode
-select       GpuCode and GPUs ─► what stays
-kernels      the names of the kernels in each piece
-cut          what stays ─► a smaller file
+code      the nouns: GpuCode ⊃ Container ⊃ Member, and Loose for cubins outside every container
+scan      a file ─► GpuCode;  sections  where to look · fatbin  one container · loose, compression  other cubins
+kernels   names of kernels
+select    what of it stays for some GPUs, and whether a GPU can run any of it
+cut       a smaller file ─ image  its tables · regions  its GPU code by section · pointers  what points there
+          · rebuild  packed or in place · holes  pages that go · layout, assemble  the new tables · stream  written
 """

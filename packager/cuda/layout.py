@@ -11,7 +11,8 @@ first such room, before anything moved in the file, so that the table's address 
 is what older kernels assume for a program (AT_PHDR, before Linux 5.18). Only a shared object may have it elsewhere,
 in a segment of its own at the end: glibc finds it in any segment. GNU strip and objcopy expect the table behind
 the ELF header and write a file that does not load, as with a table that patchelf moved: strip first, then cut.
-dpack's own strip leaves it where it is. Behind the new table stand the program headers from before any cut, so that the next cut knows them.
+dpack's own strip leaves it where it is. Behind the new table stand the program headers from before any cut, so
+that the next cut knows them.
 
 Alignment: p_align asks two things. Offset and address must agree modulo p_align, and the base is a multiple of
 the largest p_align (glibc since 2.35, Linux since 5.10). The first segment keeps its offset and its p_align, so

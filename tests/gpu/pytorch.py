@@ -81,7 +81,9 @@ def examine(
     yield _size(sizes)
     starts = {key: _start(stage, place, path) for key, path in (("original", None), ("sliced", copy))}
     command = [str(work), *arguments]
-    originals, slices = _in_turn(starts["original"], starts["sliced"], command, max(2, stage.bench.runs // 2))
+    originals, slices = _in_turn(
+        starts["original"], starts["sliced"], command, max(2, (stage.bench.runs + 1) // 2)
+    )
     yield same_results(originals, slices)
     yield _mapped(slices, copy, sizes)
     yield same_speed(originals, slices)

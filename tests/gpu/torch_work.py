@@ -96,7 +96,7 @@ def perform(name: str, device: str, kind: torch.dtype, steps: int) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--device", default="cuda", help="cpu is for trying the script")
-    parser.add_argument("--steps", type=int, default=20, metavar="N", help="in each of five timed blocks")
+    parser.add_argument("--steps", type=int, default=100, metavar="N", help="in each of five timed blocks")
     parser.add_argument("--kinds", nargs="+", default=["float32", "bfloat16"], metavar="DTYPE")
     options = parser.parse_args()
     device = options.device

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from packager import jit
 from packager import recipes as recipe_files
 from packager.decide import make_plan
 from packager.errors import DpackError
@@ -50,8 +49,10 @@ class Analysis:
 
 def analyse(request: Request, progress: Progress | None = None) -> Analysis:
     """Resolve and plan. Raises DpackError for a wrong request; misses and conflicts stand in the plan."""
-    known = recipe_files.load(request.recipes)
+    known = recipe_files.load(request.recipes, devices=request.aim.names_a_device)
     if request.cudnn == "jit":
+        from packager import jit  # noqa: PLC0415 - few plans ask for it
+
         known = jit.narrowed(known)
     ground = ground_of(request, known, progress)
     choice = _choice(request, ground)
@@ -80,6 +81,8 @@ def _choice(request: Request, ground: Ground) -> Choice:
 
 def _with_proof(analysis: Analysis) -> Plan:
     """The plan, with what could not be checked. Raises DpackError where cuDNN's JIT distribution will not do."""
+    from packager import jit  # noqa: PLC0415 - as above
+
     plan, closure, program = analysis.plan, analysis.closure, analysis.request.program
     kept = {d.path for d in plan.of(Action.KEEP)}
     found = imported([o for o in closure.objects if o.path in kept], "cudnn")
@@ -102,11 +105,16 @@ def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distr
     from packager.source.needs import requirements  # noqa: PLC0415
 
     plan, supply = analysis.plan, analysis.request.supply or Supply()
+    pins = supply.pins
+    if analysis.request.cudnn == "jit":
+        from packager import jit  # noqa: PLC0415
+
+        pins = jit.choose(pins, analysis.recipes)
     wanted = requirements(
         missing=tuple(name for miss in (*plan.misses, *plan.absent) for name in miss.names),
         present=tuple(o.name for o in analysis.closure.objects),
         recipes=analysis.recipes,
-        pins=jit.choose(supply.pins, analysis.recipes) if analysis.request.cudnn == "jit" else supply.pins,
+        pins=pins,
         have={each.name for each in analysis.fetched},
     )
     if not wanted:

@@ -6,17 +6,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packager.arch import TEGRA
-from packager.cuda.code import GpuCode
-from packager.cuda.scan import read_gpu_code
 from packager.destination import Destination
-from packager.gpu import Slicer, unfit
 from packager.ground import Ground
 from packager.plan import Action, Conflict, Decision, Plan
 from packager.recipes.host import split_version
 from packager.request import Slicing
 from packager.resolve.versions import Unmet, unmet
+
+if TYPE_CHECKING:
+    from packager.cuda.code import GpuCode
 
 VENDOR_NOTE = (
     "--slice vendor changes files of NVIDIA's. Its licences for CUDA (section 2.3) and cuDNN (section 2.2) let you "
@@ -81,6 +82,9 @@ def _wants(file: str, lacks: Sequence[Unmet]) -> str:
 
 
 def _for_gpus(plan: Plan, ground: Ground, slicing: Slicing) -> Plan:
+    from packager.cuda.scan import read_gpu_code  # noqa: PLC0415 - most plans name no GPU
+    from packager.gpu import Slicer, unfit  # noqa: PLC0415
+
     destination = ground.destination
     read = [d for d in plan.decisions if d.object and _runs_there(d, destination)]
     codes = {d.path: read_gpu_code(Path(d.object.host)) for d in read if d.object}

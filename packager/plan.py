@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from packager.arch import Gpu
-from packager.cuda.cut import Cut
-from packager.cuda.select import Policy
 from packager.destination import ANYWHERE, Destination
 from packager.recipes import Component, Family, Model
 from packager.resolve.closure import Edge, Mention, Miss, Object
+
+if TYPE_CHECKING:
+    from packager.cuda.cut import Cut
+    from packager.cuda.select import Policy
 
 EXECUTABLE = "executable"
 """The group of the program itself."""

@@ -39,6 +39,11 @@ class Aim:
     plain_http: tuple[str, ...] = ()
     image: bool = False
 
+    @property
+    def names_a_device(self) -> bool:
+        """Whether anything is asked of the recipes of targets and hosts."""
+        return bool(self.target or self.host or self.gpus)
+
 
 @dataclass(frozen=True, slots=True)
 class Slicing:

@@ -58,6 +58,7 @@ __all__ = [
 ]
 
 _FOLDERS = ("libraries", "models", "frameworks", "hosts", "targets")
+_DEVICES = ("targets", "hosts")
 _LISTS = ("features.toml", "licences.toml")
 
 _Value = TypeVar("_Value", Family, Model, Framework, Host, Target)
@@ -81,15 +82,16 @@ def built_in() -> Path:
     return installed if installed.is_dir() else package.parent / "recipes"
 
 
-def load(extra: Sequence[Path] = ()) -> Recipes:
+def load(extra: Sequence[Path] = (), *, devices: bool = True) -> Recipes:
     """The recipes that dpack ships and those of the directories ``extra``.
 
     A file there replaces the one of the same folder and name that came before; ``features.toml`` and
-    ``licences.toml`` add to what is there, name by name. Raises DpackError (exit 2) that tells every
+    ``licences.toml`` add to what is there, name by name. Without ``devices`` the targets and hosts are not read,
+    which are most of the files and of no use where nobody names one. Raises DpackError (exit 2) that tells every
     problem of every file, each with its key path.
     """
     problems: list[str] = []
-    files = _files(extra, problems)
+    files = [each for each in _files(extra, problems) if devices or each.folder not in _DEVICES]
     families, unread = _read_folder(files, "libraries", reader.read_family, problems)
     models, unread_models = _read_folder(files, "models", reader.read_model, problems)
     frameworks, _ = _read_folder(files, "frameworks", reader.read_framework, problems)

@@ -20,7 +20,7 @@ _HOST = "/host"
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """``root`` is the image's file system and ``asker`` the compiled sandbox.SOURCE, which stands beside the program.
+    """``root`` is the image's file system; ``asker`` is sandbox.SOURCE, compiled, and stands beside the program.
 
     ``driver`` stands in for the libcuda.so.1 that the container runtime mounts. ``without`` is a directory of
     the image that is left empty.

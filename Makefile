@@ -35,8 +35,8 @@ test: lint ## The whole gate: lint, unit tests, and the tests on the real librar
 	@echo 'The tests on the real libraries fetch about 1.4 GB, once (DPACK_SETS=all: about 5 GB).'
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
-unit: $(BIN)/dpack ## The tests that need no download: a few seconds, for every save
-	$(BIN)/python -m pytest -n auto -q -m 'not real'
+unit: $(BIN)/dpack ## The tests that need no download and run no whole program: for every save
+	$(BIN)/python -m pytest -n auto -q -m 'not real and not whole'
 
 lint: $(BIN)/dpack ## ruff and mypy --strict
 	$(BIN)/ruff check .

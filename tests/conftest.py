@@ -11,6 +11,21 @@ from builders.oracle import require
 
 from packager.source import library_directories
 
+WHOLE = (
+    *("cli/", "examples/", "gpu/", "image/", "oci_base/", "real/", "registry/", "targets/"),
+    *("cuda/test_cut.py", "emit/test_determinism.py", "resolve/test_agreement.py", "resolve/test_rules.py"),
+    *("oci/test_oci_output.py", "oci/test_oci_peers.py", "source/test_download.py"),
+)
+"""Folders and files whose tests run whole programs: dpack, compilers, peers, servers."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark these, so that `make unit` is done before the next save."""
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).as_posix().startswith(WHOLE):
+            item.add_marker("whole")
+
 
 @pytest.fixture(scope="session")
 def peer() -> Callable[[str], str]:

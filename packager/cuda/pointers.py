@@ -15,6 +15,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import NamedTuple
 
 from packager.cuda.image import PF_X, SHF_EXECINSTR, SHT_SYMTAB, Image
 from packager.resolve.elf import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, ElfFile
@@ -29,11 +31,11 @@ _RELA_SIZE, _SYMBOL_SIZE = 24, 24
 _WINDOW = 32  # instructions
 _BLOCK = 1 << 23
 _NEAR = 1 << 16
+_distance = struct.Struct("<i").unpack_from
 _REX_W = b"\x48\x4c"  # with and without REX.R; REX.X and REX.B mean nothing here, and no assembler sets them
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(NamedTuple):
     """One pointer to ``target`` that the loader or the linker keeps.
 
     ``place`` is the address that the loader writes it to, None for a symbol. ``at`` is the offset in the file of
@@ -47,29 +49,24 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Pointers:
-    """What one file's relocations and symbols point at within some bounds, and where the loader writes there.
+    """What one file's relocations and symbols point at within some bounds, and where the loader writes at all.
 
     ``unknown`` says what could not be read; then nothing is known.
     """
 
     pointers: tuple[Pointer, ...] = ()
-    places: tuple[int, ...] = ()
+    places: Sequence[int] = ()
     unknown: str = ""
 
     def into(self, start: int, end: int) -> list[Pointer]:
         """The pointers whose target lies in start <= target < end, in order of target."""
-        low, high = (bisect_left(self.pointers, at, key=lambda each: each.target) for at in (start, end))
+        low, high = (bisect_left(self.pointers, at, key=itemgetter(0)) for at in (start, end))
         return list(self.pointers[low:high])
 
-    def written(self, ranges: Sequence[tuple[int, int]]) -> list[int]:
-        """The places inside these sorted ranges that the loader writes eight bytes to, ascending."""
-        starts = [start for start, _ in ranges]
-        return [place for place in self.places if _hits(ranges, starts, place)]
-
-
-def _hits(ranges: Sequence[tuple[int, int]], starts: list[int], place: int) -> bool:
-    at = bisect_left(starts, place + 8) - 1
-    return at >= 0 and place < ranges[at][1]
+    def written(self, ranges: Iterable[tuple[int, int]]) -> Iterator[int]:
+        """The places that the loader writes eight bytes to of which one or more are in these ranges."""
+        for start, end in ranges:
+            yield from self.places[bisect_left(self.places, start - 7) : bisect_left(self.places, end)]
 
 
 def read_pointers(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, int]]) -> Pointers:
@@ -84,28 +81,20 @@ def read_pointers(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, 
         dynamic = None if symbols is None else file.offset_of(symbols)
         packed = tuple(_packed_places(file))
         tables = list(_tables(file))
-    found, places, ranges = list[Pointer](), list[int](), _wide(ranges)
+    found, places, ranges = list[Pointer](), array("Q"), _wide(ranges)
     for at, size in tables:
-        part = array("Q")
-        part.frombytes(content[at : at + size - size % _RELA_SIZE])
-        kinds, targets = part[1::3], part[2::3]
-        for low, high in ranges:
-            places += [place for place in part[0::3] if low - 8 < place < high]
-            near = [i for i, target in enumerate(targets) if low <= target < high]
-            found += [_relative(part, at, i) for i in near if kinds[i] == relative]
-        rest = (
-            [] if kinds.count(relative) == len(kinds) else [i for i, k in enumerate(kinds) if k != relative]
-        )
-        for i in rest:
-            target = _symbolic(content, dynamic, kinds[i], targets[i])
-            if _inside(target, ranges):
-                found.append(Pointer(target, part[3 * i], None))
+        count = max(0, min(size, len(content) - at)) // _RELA_SIZE
+        part = array("Q", content[at : at + count * _RELA_SIZE])
+        places += part[0::3]
+        found += _relative(part, at, relative, ranges)
+        others = _symbolic(part, content, dynamic, relative)
+        found += (pointer for pointer in others if _inside(pointer.target, ranges))
     words = list(_words(image, content, packed))
-    places += [place for place, _, _ in words if _inside(place, ranges, 7)]
-    found += [Pointer(word, place, at) for place, at, word in words]
+    places.extend(place for place, _, _ in words)
+    found += [Pointer(word, place, at) for place, at, word in words if _inside(word, ranges)]
     found += _symbols(image, content, ranges)
-    inside = {pointer for pointer in found if _inside(pointer.target, ranges)}
-    return Pointers(tuple(sorted(inside, key=_order)), tuple(sorted(places)))
+    ordered = sorted(dict.fromkeys(found), key=itemgetter(0))
+    return Pointers(tuple(ordered), array("Q", sorted(places)))
 
 
 def _wide(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -119,12 +108,8 @@ def _wide(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return result
 
 
-def _inside(address: int, ranges: Sequence[tuple[int, int]], before: int = 0) -> bool:
-    return any(low - before <= address < high for low, high in ranges)
-
-
-def _order(pointer: Pointer) -> tuple[int, int, int]:
-    return pointer.target, pointer.place or 0, pointer.at or 0
+def _inside(address: int, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(low <= address < high for low, high in ranges)
 
 
 def _tables(file: ElfFile) -> Iterator[tuple[int, int]]:
@@ -135,16 +120,31 @@ def _tables(file: ElfFile) -> Iterator[tuple[int, int]]:
             yield file.offset_of(address), length
 
 
-def _relative(part: array[int], at: int, number: int) -> Pointer:
-    return Pointer(part[3 * number + 2], part[3 * number], at + _RELA_SIZE * number + 16)
+def _relative(
+    part: array[int], at: int, relative: int, ranges: Sequence[tuple[int, int]]
+) -> Iterator[Pointer]:
+    """The relocations at ``at`` of the file by which the loader's base plus a place in the ranges is written."""
+    places, kinds, targets = part[0::3], part[1::3], part[2::3].tolist()
+    lowest, highest = ranges[0][0], ranges[-1][1]
+    near = [number for number, target in enumerate(targets) if lowest <= target < highest]
+    for low, high in ranges:
+        for number in [number for number in near if low <= targets[number] < high]:
+            if kinds[number] == relative:
+                yield Pointer(targets[number], places[number], at + _RELA_SIZE * number + 16)
 
 
-def _symbolic(content: mmap.mmap, dynamic: int | None, kind: int, addend: int) -> int:
-    """The target of a relocation that is a symbol's value and an addend."""
-    at = (dynamic or 0) + _SYMBOL_SIZE * (kind >> 32)
-    if dynamic is None or not kind >> 32 or at + _SYMBOL_SIZE > len(content):
-        return addend
-    return int.from_bytes(content[at + 8 : at + 16], "little") + addend & (1 << 64) - 1
+def _symbolic(part: array[int], content: mmap.mmap, dynamic: int | None, relative: int) -> Iterator[Pointer]:
+    """All other relocations: a symbol's value and an addend."""
+    kinds = part[1::3]
+    count = kinds.count(relative)
+    # Linkers put the relative ones first, and nobody wants to look at 400,000 of them for nothing.
+    first = count if kinds[:count] == array("Q", [relative]) * count else 0
+    for number in [number for number in range(first, len(kinds)) if kinds[number] != relative]:
+        place, kind, target = part[3 * number : 3 * number + 3]
+        at = (dynamic or 0) + _SYMBOL_SIZE * (kind >> 32)
+        if dynamic is not None and kind >> 32 and at + _SYMBOL_SIZE <= len(content):
+            target = int.from_bytes(content[at + 8 : at + 16], "little") + target & (1 << 64) - 1
+        yield Pointer(target, place, None)
 
 
 def _packed_places(file: ElfFile) -> Iterator[int]:
@@ -233,17 +233,17 @@ def _lea_refers(content: mmap.mmap, part: tuple[int, int, int], start: int, end:
 def _lea_in_block(code: memoryview, block: int, address: int, start: int, end: int) -> bool:
     """The same for one block of the code: the shorter it is, the fewer highest bytes a distance can have.
 
-    The opcode comes first in the pattern, since a literal there lets the search run at the speed of memchr.
+    The opcode comes first in the pattern, since ``re`` looks for a literal there in a loop of its own, and what
+    needs more than that looks ahead, so that no hit hides the next one.
     """
     low, high = start - (address + block + _BLOCK + 8) >> 24, end - (address + block) >> 24
     tops = sorted({top & 0xFF for top in range(max(low, -0x80), min(high, 0x7F) + 1)})
     if not tops:
         return False
-    pattern = re.compile(rb"(?s)\x8d(?=[\x05\x0d\x15\x1d\x25\x2d\x35\x3d]..." + _byte_class(tops) + b")")
+    pattern = re.compile(rb"(?s)\x8d[\x05\x0d\x15\x1d\x25\x2d\x35\x3d](?=..." + _byte_class(tops) + b")")
     for hit in pattern.finditer(code, block, min(len(code), block + _BLOCK + 8)):
-        at = hit.start()
-        distance = int.from_bytes(code[at + 2 : at + 6], "little", signed=True)
-        if start <= address + at + 6 + distance < end and code[at - 1] in _REX_W:
+        at = hit.end()
+        if start <= address + at + 4 + _distance(code, at)[0] < end and code[at - 3] in _REX_W:
             return True
     return False
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from packager.cuda.code import Container, Loose
-from packager.cuda.image import SHF_EXECINSTR, Extent, Image
+from packager.cuda.image import SHF_EXECINSTR, Extent, Header, Image
 from packager.cuda.pointers import Pointer, Pointers, code_refers
 from packager.cuda.regions import Code, Left, Range, Region
 
@@ -103,11 +103,12 @@ def _movable(image: Image, content: mmap.mmap, code: Code, into: list[Pointer]) 
     if region.name not in _FATBINS or code.loose or region.number is None or not image.position_independent:
         return False
     wrappers = [pointer for pointer in into if pointer.place is not None]
+    tables = [h for h, name in zip(image.headers, image.names, strict=True) if name == _WRAPPERS and h.loaded]
     return (
         len({pointer.target for pointer in wrappers}) == len(wrappers)
         and {pointer.target for pointer in into} <= starts
         and all(pointer.at is not None for pointer in into)
-        and all(_is_wrapper(image, content, pointer.place or 0) for pointer in wrappers)
+        and all(_is_wrapper(image, content, tables, pointer.place or 0) for pointer in wrappers)
         and _only_containers(image, content, code)
         and not code_refers(image, content, region.start, region.end)
     )
@@ -134,15 +135,15 @@ def zero(image: Image, content: mmap.mmap, start: int, end: int) -> bool:
     return True
 
 
-def _is_wrapper(image: Image, content: mmap.mmap, place: int) -> bool:
+def _is_wrapper(image: Image, content: mmap.mmap, tables: Sequence[Header], place: int) -> bool:
     """Whether the eight bytes at ``place`` are the pointer of a wrapper: magic, version 1 or 2, pointer, another.
 
     The other is null, or leads to a table that version 2 has for device code linked beforehand (NCCL); what that
     holds would be pointers of its own.
     """
     at = image.offset_of(place - 8)
-    numbers = [n for n in image.sections_within(place, place + 8) if image.names[n] == _WRAPPERS]
-    if at is None or not numbers or at + 24 > len(content):
+    known = any(table.address < place + 8 and place < table.end for table in tables)
+    if at is None or not known or at + 24 > len(content):
         return False
     magic, version = struct.unpack_from("<II", content, at)
     return magic == _WRAPPER and version in {1, 2}

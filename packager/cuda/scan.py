@@ -2,11 +2,13 @@
 
 The file is read a window at a time and never mapped, so that memory stays flat and a file that shrinks under us
 is an error rather than a signal. A first pass looks for containers and jumps over each one found; a second one
-looks for cubins in what is left of the sections without machine code for the CPU.
+looks for cubins in what is left of the sections without machine code for the CPU. Of a section that is one
+container after the other little more than their headers is read.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -26,9 +28,15 @@ from packager.cuda.sections import (
 )
 from packager.resolve.elf import ElfFile
 
-_WINDOW = 1 << 20
+_WINDOW = 1 << 15  # small: it stays in the processor's cache, and each false hit searches the rest again
+_FIRST_WINDOW = 1 << 12  # what comes next is most often near
+_LONGEST = 8  # bytes of the longest of the magics
+_CUBINS = tuple(re.compile(re.escape(magic)) for magic in (ZSTD_MAGIC, loose.ELF_MAGIC))
 
 _Found = TypeVar("_Found", Container, Loose)
+_Search = Callable[[bytes, int, int, int], int]
+"""``search(content, start, low, high)``: where in ``content``, which stands at ``start`` of the file, the first hit
+between ``low`` and ``high`` begins; -1 without one."""
 
 
 def read_gpu_code(path: Path | str, name: str | None = None) -> GpuCode:
@@ -69,24 +77,52 @@ class _Window:
         offset = min(offset, self.file.size)
         return self.file.read_at(offset, min(size, self.file.size - offset))
 
-    def find(self, pattern: bytes, start: int, end: int) -> int:
-        """Where ``pattern`` begins next in this range of the file; -1 where it does not."""
-        while start + len(pattern) <= end:
-            if not self.start <= start <= self.start + len(self.content) - len(pattern):
+    def find(self, search: _Search, start: int, end: int) -> int:
+        """Where ``search`` finds the next hit in this range of the file; -1 where it does not."""
+        size = _FIRST_WINDOW
+        while start < end:
+            if not self.start <= start <= self.start + len(self.content) - _LONGEST:
                 self.start = start
-                self.content = self.file.read_at(start, min(_WINDOW, self.file.size - start))
-            hit = self.content.find(pattern, start - self.start, end - self.start)
+                self.content = self.file.read_at(start, min(size, self.file.size - start))
+                size = min(4 * size, _WINDOW)
+            hit = search(self.content, self.start, start - self.start, end - self.start)
             if hit >= 0:
                 return self.start + hit
-            start = self.start + len(self.content) - len(pattern) + 1
+            if self.start + len(self.content) >= end:
+                break
+            start = self.start + len(self.content) - _LONGEST + 1
         return -1
+
+
+def _container_search(content: bytes, start: int, low: int, high: int) -> int:
+    """Looks at one byte in eight, the second of each place where a container can begin, before it compares."""
+    low += -(start + low) % fatbin.ALIGNMENT
+    seconds = content[low + 1 : max(low, high) : fatbin.ALIGNMENT]
+    hit = seconds.find(fatbin.MAGIC[1])
+    while hit >= 0:
+        at = low + hit * fatbin.ALIGNMENT
+        if content.startswith(fatbin.MAGIC, at, high):
+            return at
+        hit = seconds.find(fatbin.MAGIC[1], hit + 1)
+    return -1
+
+
+def _cubin_search(content: bytes, _: int, low: int, high: int) -> int:
+    """``re`` looks for a literal twice as fast as ``bytes.find`` does in CPython, and for two in turn faster than
+    for either at once.
+    """
+    found = -1
+    for pattern in _CUBINS:
+        if hit := pattern.search(content, low, max(low, high)):
+            found = high = hit.start()
+    return found
 
 
 def _containers(window: _Window, sections: Sequence[Section]) -> Iterator[Container]:
     done = 0
     for section in sorted(sections, key=lambda each: each.offset):
         span = max(done, section.offset), section.offset + section.size
-        for container in _walk(window, fatbin.MAGIC, section, span, fatbin.container_at):
+        for container in _walk(window, _container_search, section, span, fatbin.container_at):
             done = container.end
             yield container
 
@@ -98,12 +134,7 @@ def _loose(window: _Window, sections: Sequence[Section], containers: Sequence[Co
         if section.flags & SHF_EXECINSTR:
             continue
         for span in _gaps(section, containers):
-            found = [
-                piece
-                for pattern in (ZSTD_MAGIC, loose.ELF_MAGIC)
-                for piece in _walk(window, pattern, section, span, loose.loose_at)
-            ]
-            for piece in sorted(found, key=lambda each: each.offset):
+            for piece in _walk(window, _cubin_search, section, span, loose.loose_at):
                 if piece.offset >= done:
                     done = piece.end
                     yield piece
@@ -123,14 +154,14 @@ def _gaps(section: Section, containers: Sequence[Container]) -> Iterator[tuple[i
 
 def _walk(
     window: _Window,
-    pattern: bytes,
+    search: _Search,
     section: Section,
     span: tuple[int, int],
     read: Callable[[fatbin.Read, Section, int], _Found | None],
 ) -> Iterator[_Found]:
-    """What ``read`` finds in the span where ``pattern`` begins, without overlaps."""
+    """What ``read`` finds in the span where ``search`` has a hit, without overlaps."""
     at, end = span
-    while (at := window.find(pattern, at, end)) >= 0:
+    while (at := window.find(search, at, end)) >= 0:
         found = read(window.read, section, at)
         if found is not None:
             yield found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -114,7 +115,10 @@ def _relocations(
             continue
         for start in range(0, table.size - 23, _CHUNK):
             size = min(_CHUNK, table.size - start)
-            content = file.read_at(table.offset + start, size - size % 24)
-            for address, kind, addend in struct.iter_unpack("<QQq", content):
-                if place.address <= address < end:
-                    yield address, addend if kind == relative else None
+            words = array("Q", file.read_at(table.offset + start, size - size % 24))
+            places = words[0::3]
+            if max(places) < place.address or end <= min(places):
+                continue
+            for number in [i for i, at in enumerate(places) if place.address <= at < end]:
+                address, kind, addend = words[3 * number : 3 * number + 3]
+                yield address, addend if kind == relative else None

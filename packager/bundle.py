@@ -11,6 +11,7 @@ from packager.account.manifest import FILE_NAME, manifest, to_json, with_archive
 from packager.analysis import Analysis
 from packager.contents import check_inputs, contents_of, items_of
 from packager.emit import Entry, Format, Item, Written, write
+from packager.transform.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,13 @@ class Bundle:
     manifest: dict[str, Any]
 
 
-def bundle(analysis: Analysis, output: Output, progress: Callable[[int], None] | None = None) -> Bundle:
-    """Write the bundle of a complete plan.
+def bundle(
+    analysis: Analysis,
+    output: Output,
+    progress: Callable[[int], None] | None = None,
+    worker: Worker | None = None,
+) -> Bundle:
+    """Write the bundle of a complete plan. A ``worker`` that was started before saves the time of its start.
 
     Raises DpackError where a file cannot be read, changed or written; nothing is left behind then.
     """
@@ -44,7 +50,7 @@ def bundle(analysis: Analysis, output: Output, progress: Callable[[int], None] |
     def last(entries: tuple[Entry, ...]) -> Item:
         return Item(FILE_NAME, 0o644, to_json(manifest(plan, entries, contents)))
 
-    with items_of(contents) as items:
+    with items_of(contents, worker) as items:
         written = write(
             items,
             last,

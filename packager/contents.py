@@ -17,7 +17,7 @@ from packager.errors import usage
 from packager.plan import EXECUTABLE, Action, Decision
 from packager.request import SCRATCH
 from packager.transform.apply import Job
-from packager.transform.worker import working
+from packager.transform.worker import Worker, working
 
 
 def contents_of(analysis: Analysis, top: str = "") -> Contents:
@@ -75,7 +75,7 @@ def _on_scratch(analysis: Analysis) -> bool:
 
 
 @contextmanager
-def items_of(contents: Contents) -> Iterator[list[Item]]:
+def items_of(contents: Contents, worker: Worker | None = None) -> Iterator[list[Item]]:
     """What is written: every file once, and links for the other names that it is asked for by.
 
     Changed copies are made while the first items are already written, in the order in which they are needed.
@@ -88,7 +88,7 @@ def items_of(contents: Contents) -> Iterator[list[Item]]:
             for number, item in enumerate(ordered)
             if item.path in changes and isinstance(item.source, Path)
         }
-        with working(tuple(jobs.values())) as results:
+        with working(tuple(jobs.values()), worker) as results:
             made = dict(zip(jobs, results, strict=True))
             texts = [Item(text.path, 0o644, text.source) for text in contents.texts]
             files = [replace(item, source=made.get(item.path, item.source)) for item in ordered]

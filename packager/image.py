@@ -23,6 +23,7 @@ from packager.oci.documents import ImageOptions
 from packager.oci.layer import Compression, LayerForm, LayerSpec
 from packager.oci.write import ImageForm, WrittenImage, WrittenLayer, write_layer_file, write_oci
 from packager.plan import EXECUTABLE, Plan
+from packager.transform.worker import Worker
 
 TOP = "app/"
 """The directory of the bundle in an image."""
@@ -71,8 +72,13 @@ class Image:
     manifest: dict[str, Any]
 
 
-def image(analysis: Analysis, output: ImageOutput, progress: Callable[[int], None] | None = None) -> Image:
-    """Write the image, or the layer, of a complete plan.
+def image(
+    analysis: Analysis,
+    output: ImageOutput,
+    progress: Callable[[int], None] | None = None,
+    worker: Worker | None = None,
+) -> Image:
+    """Write the image, or the layer, of a complete plan; ``worker`` as for a bundle.
 
     Raises DpackError where a file cannot be read, changed or written; nothing is left behind then.
     """
@@ -82,7 +88,7 @@ def image(analysis: Analysis, output: ImageOutput, progress: Callable[[int], Non
     def last(entries: tuple[Entry, ...]) -> Item:
         return Item(f"{TOP}{FILE_NAME}", 0o644, to_json(manifest(analysis.plan, entries, contents)))
 
-    with items_of(contents) as items:
+    with items_of(contents, worker) as items:
         _check_base(analysis, [*(item.path for item in items), f"{TOP}{FILE_NAME}"])
         written = _write(analysis, output, contents, items, last, progress)
     whole = manifest(analysis.plan, _entries(written)[:-1], contents)

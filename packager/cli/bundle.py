@@ -19,6 +19,7 @@ from packager.cli.progress import bytes_bar
 from packager.cli.sections import OUTPUT_SECTION, SectionedCommand, option
 from packager.emit import check_output
 from packager.plan import Plan
+from packager.transform.worker import started
 
 
 @click.command(cls=SectionedCommand)
@@ -140,24 +141,32 @@ def bundle(
     options["layer"] = form == "layer"
     for path in output_options.paths(program):
         check_output(path, force=force)
-    analysis = analysis_of(program, **options)
-    _show_plan(analysis.plan, quiet=as_json or markdown)
-    fail_unless_complete(analysis)
-    if dry_run and as_json:
-        print_json(plan_json(analysis.plan))
-        return
     if dry_run:
-        _show_sizes(sizes_of_plan(analysis.plan), analysis, markdown=markdown)
+        analysis = _planned(program, options, quiet=as_json or markdown)
+        if as_json:
+            print_json(plan_json(analysis.plan))
+        else:
+            _show_sizes(sizes_of_plan(analysis.plan), analysis, markdown=markdown)
         return
-    write, target = chosen_output(output_options, analysis, os.environ)
-    with bytes_bar(f"writing {target.name}", analysis.plan.packed_size) as advance:
-        manifest = write(advance)
+    with started() as worker:  # gets ready while this process plans
+        analysis = _planned(program, options, quiet=as_json or markdown)
+        write, target = chosen_output(output_options, analysis, os.environ)
+        with bytes_bar(f"writing {target.name}", analysis.plan.packed_size) as advance:
+            manifest = write(advance, worker)
     if as_json:
         print_json(manifest)
         return
     _show_sizes(sizes_of_manifest(manifest), analysis, markdown=markdown)
     if not markdown:
         _tell(manifest, target)
+
+
+def _planned(program: Path, options: dict[str, Any], *, quiet: bool) -> Analysis:
+    """Plan, and show the plan; DpackError where it is not complete."""
+    analysis = analysis_of(program, **options)
+    _show_plan(analysis.plan, quiet=quiet)
+    fail_unless_complete(analysis)
+    return analysis
 
 
 def _tell(manifest: dict[str, Any], target: Path) -> None:

@@ -11,6 +11,7 @@ from packager.analysis import Analysis
 from packager.emit import Format, epoch_of, format_of, level_of
 from packager.errors import usage
 from packager.request import SCRATCH
+from packager.transform.worker import Worker
 
 IMAGES = {"oci": "-oci", "oci-archive": ".oci.tar", "layer": ".layer"}
 """The forms that are an image or a part of one, and what their default names end with."""
@@ -19,8 +20,8 @@ _SHAPES = {"--layers": "layers", "--name": "name"}
 _ALL_OF_IMAGES = {"--compression": "compression", **_SHAPES}
 """Options for images alone; a single layer has no name, and is one."""
 
-Write = Callable[[Callable[[int], None]], dict[str, Any]]
-"""Writes, telling its progress in bytes, and returns the manifest."""
+Write = Callable[[Callable[[int], None], Worker], dict[str, Any]]
+"""Writes, telling its progress in bytes, with a worker that changes files; returns the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def chosen_output(chosen: Destined, analysis: Analysis, environ: Mapping[str, st
 
         form = format_of(chosen.output or path.name, chosen.form)
         target = Output(path, form, force=chosen.force, epoch=epoch, level=chosen.level)
-        return lambda advance: write_bundle(analysis, target, advance).manifest, path
+        return lambda advance, worker: write_bundle(analysis, target, advance, worker).manifest, path
     from packager.image import ImageOutput
     from packager.image import image as write_image
     from packager.oci.layer import Compression
@@ -112,4 +113,4 @@ def chosen_output(chosen: Destined, analysis: Analysis, environ: Mapping[str, st
         epoch=epoch,
         level=chosen.level,
     )
-    return lambda advance: write_image(analysis, output, advance).manifest, path
+    return lambda advance, worker: write_image(analysis, output, advance, worker).manifest, path

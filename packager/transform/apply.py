@@ -18,6 +18,14 @@ class Job:
     scratch: Path
 
 
+def prepare() -> None:
+    """Import what takes long, while nobody waits for it."""
+    from packager.transform import rpath, verify  # noqa: PLC0415 - as below
+
+    rpath.prepare()
+    verify.prepare()
+
+
 def apply(job: Job) -> Path:
     """Make the changed copy of a file, compare it with the original, and return its path.
 

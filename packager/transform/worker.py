@@ -12,33 +12,44 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
 from packager.errors import DpackError
-from packager.transform.apply import Job, apply
+from packager.transform.apply import Job, apply, prepare
+
+Worker = subprocess.Popen[bytes]
+"""The process; it has imported what it needs by the time that it gets its jobs."""
 
 
 @contextmanager
-def working(jobs: Sequence[Job]) -> Iterator[tuple[Callable[[], Path], ...]]:
-    """Start the jobs, in their order, and yield for each of them a function that waits for its result.
-
-    The function raises what the job raised. The work is called off when the context is left.
-    """
-    if not jobs:
-        yield ()
-        return
+def started() -> Iterator[Worker]:
+    """Start the process, before it is known what there is to do; it ends when the context is left."""
     # -P: a directory named packager where dpack is called must not be taken for this package.
     command = [sys.executable, "-P", "-m", __name__]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as child:
         try:
-            waiting = _Waiting(child, jobs)
-            yield tuple(partial(waiting.result, number) for number in range(len(jobs)))
+            yield child
         finally:
             child.kill()
+
+
+@contextmanager
+def working(jobs: Sequence[Job], worker: Worker | None = None) -> Iterator[tuple[Callable[[], Path], ...]]:
+    """Give the jobs, in their order, to a worker that was started or to a new one, and yield for each of them a
+    function that waits for its result and raises what the job raised.
+
+    A worker takes jobs once. The work is called off when its context is left.
+    """
+    if not jobs:
+        yield ()
+        return
+    with nullcontext(worker) if worker else started() as child:
+        waiting = _Waiting(child, jobs)
+        yield tuple(partial(waiting.result, number) for number in range(len(jobs)))
 
 
 class _Waiting:
@@ -72,7 +83,11 @@ def main() -> None:
     """The child: reads the jobs, writes an answer for each, and stops when nobody listens."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
-    jobs: tuple[Job, ...] = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by the parent, above
+    prepare()
+    try:
+        jobs: tuple[Job, ...] = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by the parent, above
+    except EOFError:
+        return  # there was nothing to do
     for job in jobs:
         try:
             answer: Path | DpackError = apply(job)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from packager.errors import DpackError
 from packager.registry.wire import Answer, Broken, Insecure
 from packager.source.redact import redact
+from packager.source.transport import reason_of
 
 _LONGEST = 200
 _ADVICE = {
@@ -36,7 +37,7 @@ def unreachable(purpose: str, host: str, failure: Broken | Insecure) -> DpackErr
             f"{host} sends us on to http://{failure}, which is not encrypted",
             next=f"if that is meant to be so, give --plain-http {failure}",
         )
-    reason = _innermost(failure.reason)
+    reason = reason_of(failure.reason)
     if "CERTIFICATE_VERIFY_FAILED" in reason:
         return DpackError(
             what,
@@ -94,20 +95,6 @@ def _errors(body: bytes) -> tuple[tuple[str, ...], str]:
         ": ".join(str(error[key]) for key in ("code", "message") if error.get(key)) for error in errors
     )
     return codes, redact(re.sub(r"[\x00-\x20\x7f-\x9f]+", " ", said))[:_LONGEST]
-
-
-def _innermost(error: Exception) -> str:
-    """The reason at the bottom of requests' nested exceptions, in one line."""
-    inner: object = error
-    while isinstance(inner, Exception):
-        cause = getattr(inner, "reason", None) or next(
-            (arg for arg in reversed(inner.args) if isinstance(arg, Exception)), None
-        )
-        if not isinstance(cause, Exception):
-            break
-        inner = cause
-    text = re.sub(r"^[\w.<>]*Connection\w*\([^)]*\): ", "", str(inner))
-    return redact(text) or type(inner).__name__
 
 
 def _after(text: str, mark: str) -> str:

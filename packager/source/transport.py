@@ -106,7 +106,7 @@ def unreachable(wanted: str, url: str, error: Exception) -> DpackError:
     """What to say when a server did not answer, or broke off too often."""
     return DpackError(
         f"cannot fetch {wanted}",
-        f"{host_of(url)} could not be reached: {_reason(error)}",
+        f"{host_of(url)} could not be reached: {reason_of(error)}",
         next=(
             "check the network and the proxy; set PIP_INDEX_URL or --index-url to an index in reach, "
             "or use --offline to take what is in the cache"
@@ -135,7 +135,7 @@ def host_of(url: str) -> str:
     return parts.netloc.rpartition("@")[2] or redact(url)
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """The innermost reason of a requests exception, in one line."""
     inner: object = error
     while isinstance(inner, Exception):
@@ -146,7 +146,7 @@ def _reason(error: Exception) -> str:
             break
         inner = cause
     text = redact(str(inner)) or type(inner).__name__
-    return re.sub(r"^\w*Connection\w*\([^)]*\): ", "", text)
+    return re.sub(r"^[\w.<>]*Connection\w*\([^)]*\): ", "", text)
 
 
 def _trusted(parts: SplitResult, pip: PipConfig) -> bool:

@@ -11,9 +11,9 @@ from typing import BinaryIO
 from packager.errors import DpackError, usage
 from packager.oci.base.archive import Files, files_of
 from packager.oci.base.expand import GZIP_MAGIC, ZSTD_MAGIC
+from packager.oci.base.read import document_of
 from packager.oci.descriptor import Descriptor, malformed, parsed
 
-_LARGEST = 4 << 20
 _AS_IMAGE = "push an image: dpack bundle … --format oci-archive -o app.oci.tar"
 
 
@@ -38,8 +38,8 @@ class OpenLayout:
 def open_layout(path: Path) -> OpenLayout:
     """The layout at ``path``; DpackError (exit 2) where there is another thing, such as a tar.zst bundle."""
     files = files_of(_readable(path))
-    index = _document(files, "index.json", path)
-    if index is None or _document(files, "oci-layout", path) is None:
+    index = document_of(files, "index.json", str(path))
+    if index is None or document_of(files, "oci-layout", str(path)) is None:
         raise _no_image(path)
     name = f"index.json of {path}"
     listed = parsed(index, name).get("manifests")
@@ -67,14 +67,3 @@ def _readable(path: Path) -> Path:
 def _no_image(path: Path) -> DpackError:
     kind = "directory" if path.is_dir() else "tar"
     return usage(f"cannot push {path}", f"it is a {kind} without an image in OCI's layout", next=_AS_IMAGE)
-
-
-def _document(files: Files, member: str, path: Path) -> bytes | None:
-    file = files.open(member)
-    if file is None:
-        return None
-    with file:
-        content = file.read(_LARGEST + 1)
-    if len(content) > _LARGEST:
-        raise malformed(f"{member} of {path}", "it is larger than such a document may be")
-    return content

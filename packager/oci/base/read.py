@@ -52,9 +52,9 @@ def open_image(path: Path, platform: Platform | None = None, ref: str = "", *, d
     Raises DpackError where there is no such image, with a list of what is there, or where something is damaged.
     """
     files, name = files_of(path), f"{path}:{ref}" if ref else str(path)
-    if not docker and (index := _document(files, "index.json", name)) is not None:
+    if not docker and (index := document_of(files, "index.json", name)) is not None:
         return _from_layout(files, index, platform, ref, name)
-    if not path.is_dir() and _document(files, DOCKER_INDEX, name) is not None:
+    if not path.is_dir() and document_of(files, DOCKER_INDEX, name) is not None:
         return read_docker_archive(files, platform, ref, name)
     raise usage(
         f"cannot read the image {path}",
@@ -64,7 +64,7 @@ def open_image(path: Path, platform: Platform | None = None, ref: str = "", *, d
 
 
 def _from_layout(files: Files, index: bytes, platform: Platform | None, ref: str, name: str) -> Image:
-    layout = _document(files, "oci-layout", name)
+    layout = document_of(files, "oci-layout", name)
     version = None if layout is None else parsed(layout, f"oci-layout of {name}").get("imageLayoutVersion")
     if version != "1.0.0":
         raise malformed(
@@ -137,7 +137,11 @@ def _undecided(
     )
 
 
-def _document(files: Files, member: str, name: str) -> bytes | None:
+def document_of(files: Files, member: str, name: str) -> bytes | None:
+    """A JSON document among the files of the image ``name``, None where it has none.
+
+    Raises DpackError for one that is larger than documents are.
+    """
     file = files.open(member)
     if file is None:
         return None

@@ -11,7 +11,7 @@ from packager.account.manifest import FILE_NAME, manifest, to_json, with_archive
 from packager.analysis import Analysis
 from packager.contents import check_inputs, contents_of, items_of
 from packager.emit import Entry, Format, Item, Written, write
-from packager.transform.worker import Worker
+from packager.worker import Worker
 
 
 @dataclass(frozen=True, slots=True)

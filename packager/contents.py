@@ -17,7 +17,8 @@ from packager.errors import usage
 from packager.plan import EXECUTABLE, Action, Decision
 from packager.request import SCRATCH
 from packager.transform.apply import Job
-from packager.transform.worker import Worker, working
+from packager.transform.worker import working
+from packager.worker import Worker
 
 
 def contents_of(analysis: Analysis, top: str = "") -> Contents:

@@ -15,9 +15,10 @@ from packager.plan import Action, Conflict, Decision, Plan
 from packager.recipes.host import split_version
 from packager.request import Slicing
 from packager.resolve.versions import Unmet, unmet
+from packager.worker import spread
 
 if TYPE_CHECKING:
-    from packager.cuda.code import GpuCode
+    from packager.cuda.question import Answer
 
 VENDOR_NOTE = (
     "--slice vendor changes files of NVIDIA's. Its licences for CUDA (section 2.3) and cuDNN (section 2.2) let you "
@@ -82,25 +83,24 @@ def _wants(file: str, lacks: Sequence[Unmet]) -> str:
 
 
 def _for_gpus(plan: Plan, ground: Ground, slicing: Slicing) -> Plan:
-    from packager.cuda.scan import read_gpu_code  # noqa: PLC0415 - most plans name no GPU
-    from packager.gpu import Slicer, unfit  # noqa: PLC0415
+    from packager.cuda.question import answer  # noqa: PLC0415 - most plans name no GPU
+    from packager.gpu import Slicer, unfit  # noqa: PLC0415 - as above
 
     destination = ground.destination
+    slicer = Slicer(destination.gpus, ground.recipes, slicing.which, slicing.ptx)
     read = [d for d in plan.decisions if d.object and _runs_there(d, destination)]
-    codes = {d.path: read_gpu_code(Path(d.object.host)) for d in read if d.object}
-    conflicts = tuple(unfit(read, codes, destination, ground.recipes))
+    questions = [slicer.question(d, Path(d.object.host)) for d in read if d.object]
+    answers = spread(answer, questions, [d.size for d in read])
+    found = {d.path: each for d, each in zip(read, answers, strict=True)}
+    conflicts = tuple(unfit(read, found, destination, ground.recipes))
     plan = replace(
         plan,
         conflicts=(*plan.conflicts, *conflicts),
-        warnings=(*plan.warnings, *_unheard_of(ground, codes.values())),
+        warnings=(*plan.warnings, *_unheard_of(ground, answers)),
     )
     if conflicts:  # what could be cut out of it is no question then
         return plan
-    slicer = Slicer(destination.gpus, slicing.which, slicing.ptx)
-    decisions = tuple(
-        slicer.sliced(d, codes[d.path], ground.recipes) if d.action is Action.KEEP and codes[d.path] else d
-        for d in plan.decisions
-    )
+    decisions = tuple(slicer.sliced(d, found[d.path]) if d.path in found else d for d in plan.decisions)
     return replace(plan, decisions=decisions, notes=(*plan.notes, *_on_slicing(decisions, ground)))
 
 
@@ -109,10 +109,10 @@ def _runs_there(d: Decision, destination: Destination) -> bool:
     return d.action is Action.KEEP or bool(d.object and destination.in_base(d.object.host))
 
 
-def _unheard_of(ground: Ground, codes: Iterable[GpuCode]) -> Iterator[str]:
+def _unheard_of(ground: Ground, answers: Iterable[Answer]) -> Iterator[str]:
     """A word on GPUs that may be slips of the pen: code for sm_90 "runs" on an sm_98, too."""
     known = TEGRA | {target.arch.capability for target in ground.recipes.targets}
-    known |= {arch.capability for code in codes for arch in code.arches}
+    known |= {arch.capability for each in answers for arch in each.arches}
     for gpu in ground.destination.gpus:
         if gpu.arch.capability not in known:
             yield f"no device that dpack knows is {gpu}, and no library here has code for just that"

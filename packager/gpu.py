@@ -1,26 +1,21 @@
 """GPU code in a plan: whether each file has some that the destination's GPUs run, and what may be cut out of it.
 
-Pure but for :func:`packager.cuda.cut.plan_cut`, which reads where the file's pointers lead.
+Pure: what a file holds is answered elsewhere (:mod:`packager.cuda.question`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Literal
 
 from packager.arch import Gpu
-from packager.cuda.code import GpuCode
-from packager.cuda.cut import plan_cut
-from packager.cuda.select import Policy, Ptx, keep, runnable
+from packager.cuda.question import Answer, Question, policy_of
+from packager.cuda.select import Policy, Ptx
 from packager.destination import Destination
 from packager.plan import Action, Conflict, Decision, Slice
 from packager.recipes import Recipes
-
-PRIOR_MINORS = ("libcublas*",)
-"""Files that keep the code of all lower minor architectures too: cuBLAS documents it, on pruning its static
-libraries ("a selected architecture and all prior minor architectures in its major")."""
 
 TEGRA_PLATFORM = "linux/arm64"
 
@@ -32,39 +27,44 @@ class Slicer:
     """What is cut for which GPUs: ``which`` files, and what becomes of their PTX."""
 
     gpus: tuple[Gpu, ...]
+    recipes: Recipes
     which: Which = "auto"
     ptx: Ptx = "auto"
 
-    def policy(self, name: str) -> Policy:
-        """The rules for the file of this name."""
-        return Policy(prior_minors=any(fnmatchcase(name, glob) for glob in PRIOR_MINORS), ptx=self.ptx)
+    def question(self, d: Decision, file: Path) -> Question:
+        """What to ask of the file of a decision."""
+        if self.which == "no" or d.action is not Action.KEEP:
+            return Question(file, self.gpus)
+        # The bytes that the others would save are known only by following their pointers, which takes as long as
+        # all else; so those are an estimate, what would go.
+        return Question(file, self.gpus, self._policy(d.name), self.which == "vendor" or self._free(d))
 
-    def sliced(self, d: Decision, code: GpuCode, recipes: Recipes) -> Decision:
-        """``d`` with its slice, where cutting saves anything, or with the bytes that it would save.
-
-        Raises ElfError for a damaged file.
-        """
-        if self.which == "no":
+    def sliced(self, d: Decision, found: Answer) -> Decision:
+        """``d`` with its slice, where cutting saves anything, or with the bytes that it would save."""
+        if self.which == "no" or d.action is not Action.KEEP or not found.sizes:
             return d
-        policy = self.policy(d.name)
-        selection = keep(code, self.gpus, policy)
-        if self.which == "auto" and d.family is not None and not recipes.licence(d.family).modify:
-            # The bytes of the file would be known only by following its pointers, which takes as long as all else.
-            return replace(d, uncut=selection.dropped_size)
-        cut = plan_cut(code, selection)
-        return replace(d, change=replace(d.change, slice=Slice(self.gpus, policy, cut))) if cut.removed else d
+        if found.cut is None:
+            return replace(d, uncut=found.dropped)
+        cut = Slice(self.gpus, self._policy(d.name), found.cut)
+        return replace(d, change=replace(d.change, slice=cut)) if found.cut.removed else d
+
+    def _free(self, d: Decision) -> bool:
+        """Whether the licence lets a changed file be passed on."""
+        return d.family is None or self.recipes.licence(d.family).modify
+
+    def _policy(self, name: str) -> Policy:
+        return policy_of(name, self.ptx)
 
 
 def unfit(
-    decisions: Sequence[Decision], codes: Mapping[str, GpuCode], destination: Destination, recipes: Recipes
+    decisions: Sequence[Decision], found: Mapping[str, Answer], destination: Destination, recipes: Recipes
 ) -> Iterator[Conflict]:
-    """Files with kernels of which none runs on one of the GPUs; ``codes`` by the path of the decision."""
+    """Files with kernels of which none runs on one of the GPUs; ``found`` by the path of the decision."""
     majors = recipes.cuda_majors(d.name for d in decisions)
     for d in decisions:
-        code = codes.get(d.path)
-        lacking = [gpu for gpu in destination.gpus if code and not runnable(code, gpu)]
-        if code and lacking:
-            has = ", ".join(map(str, code.arches)) or "PTX of newer architectures alone"
+        lacking = found[d.path].lacking if d.path in found else ()
+        if lacking:
+            has = ", ".join(map(str, found[d.path].arches)) or "PTX of newer architectures alone"
             yield Conflict(
                 f"{d.name} has no code that runs on {' or '.join(map(str, lacking))}",
                 f"it has {has}"

@@ -23,7 +23,7 @@ from packager.oci.documents import ImageOptions
 from packager.oci.layer import Compression, LayerForm, LayerSpec
 from packager.oci.write import ImageForm, WrittenImage, WrittenLayer, write_layer_file, write_oci
 from packager.plan import EXECUTABLE, Plan
-from packager.transform.worker import Worker
+from packager.worker import Worker
 
 TOP = "app/"
 """The directory of the bundle in an image."""

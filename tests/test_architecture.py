@@ -15,6 +15,7 @@ FILES = sorted(path for path in ROOT.rglob("*.py"))
 RANK = {
     "errors": 0,
     "arch": 1,
+    "worker": 1,
     "recipes": 2,
     "resolve": 3,
     "cuda": 4,
@@ -28,6 +29,7 @@ RANK = {
     "decide": 7,
     "source": 7,
     "emit": 7,
+    "slicing": 8,
     "transform": 8,
     "oci": 8,
     "registry": 9,
@@ -52,6 +54,7 @@ HOME = {
     "pypi_simple": {"source"},
     "requests": {"source", "registry"},
     "rich": {"cli/progress.py"},
+    "stringzilla": {"cuda/scan.py"},
     "urllib3": {"source"},
     "zstandard": {"emit/compress.py", "cuda", "oci"},
 }

@@ -13,8 +13,9 @@ from packager.account.compare import Sizes, framework_table, size_table, sizes_o
 from packager.account.report import plan_json, plan_text
 from packager.account.size import human
 from packager.analysis import Analysis
-from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, print_json, request_options
+from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, request_options
 from packager.cli.output import Destined, chosen_output
+from packager.cli.printing import print_json
 from packager.cli.progress import bytes_bar
 from packager.cli.sections import OUTPUT_SECTION, SectionedCommand, option
 from packager.emit import check_output

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from packager.cli.options import print_json
+from packager.cli.printing import print_json
 from packager.cli.progress import Bars
 from packager.errors import usage
 from packager.resolve.machine import machine_named

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from packager.cli.options import print_json
+from packager.cli.printing import print_json
 
 
 @click.command()

@@ -263,13 +263,6 @@ def request_of(program: Path, **options: Any) -> Request:
     )
 
 
-def print_json(value: object) -> None:
-    """One JSON document on stdout."""
-    import json
-
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
 def fail_unless_complete(analysis: Analysis) -> None:
     """Raise the DpackError that names every conflict and every miss of the plan; nothing for a complete one."""
     from packager.account.missing import incomplete

@@ -11,7 +11,7 @@ from packager.analysis import Analysis
 from packager.emit import Format, epoch_of, format_of, level_of
 from packager.errors import usage
 from packager.request import SCRATCH
-from packager.transform.worker import Worker
+from packager.worker import Worker
 
 IMAGES = {"oci": "-oci", "oci-archive": ".oci.tar", "layer": ".layer"}
 """The forms that are an image or a part of one, and what their default names end with."""

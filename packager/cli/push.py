@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from packager.cli.options import print_json
+from packager.cli.printing import print_json
 from packager.cli.progress import Bars
 
 if TYPE_CHECKING:

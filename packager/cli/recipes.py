@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from packager.cli.options import print_json
+from packager.cli.printing import print_json
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 

@@ -1,25 +1,25 @@
-"""``dpack slice``: one file, with the GPU code that the given GPUs run."""
+"""``dpack slice``: files with the GPU code that the given GPUs run."""
 
 from __future__ import annotations
 
-import os
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from packager.cli.options import print_json
+from packager.cli.printing import print_json
 
 if TYPE_CHECKING:
-    from packager.arch import Gpu
-    from packager.cuda.code import GpuCode
-    from packager.cuda.cut import Cut
     from packager.cuda.select import Ptx
+    from packager.recipes import Licence
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path, readable=False), metavar="FILE")
+@click.argument(
+    "files", type=click.Path(path_type=Path, readable=False), metavar="FILE...", nargs=-1, required=True
+)
 @click.option(
     "--gpu",
     "names",
@@ -44,15 +44,21 @@ if TYPE_CHECKING:
     help="Keep the code of all lower minor architectures too, or the best alone. Default: --best, but for "
     "libcublas*, whose documentation asks for them.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="OUT", help="Where to write.")
-@click.option("-f", "--force", is_flag=True, help="Replace OUT when it exists.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="OUT",
+    help="Where to write: a file, or a directory, which several files need and which is made when it is missing.",
+)
+@click.option("-f", "--force", is_flag=True, help="Replace files that exist.")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would go, write nothing.")
 @click.option(
     "--vendor", is_flag=True, help="Slice a file whose licence does not let you pass a changed one on."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 def slice(  # noqa: A001 - commands are found by their names
-    file: Path,
+    files: tuple[Path, ...],
     names: tuple[str, ...],
     exact: bool,
     ptx: Ptx,
@@ -63,90 +69,110 @@ def slice(  # noqa: A001 - commands are found by their names
     vendor: bool,
     as_json: bool,
 ) -> None:
-    """Cut from a program or shared object the GPU code that the given GPUs cannot run.
+    """Cut from programs and shared objects the GPU code that the given GPUs cannot run.
 
-    The file gets smaller, not sparse; what stays is the same to the bit, at the same address, and the ordinary
-    loader loads it. What no proof allows to go stays, and is named. NVIDIA's own files need --vendor.
+    A file gets smaller, not sparse; what stays is the same to the bit, at the same address, and the ordinary
+    loader loads it. What no proof allows to go stays, and is named. NVIDIA's own files need --vendor. Nothing is
+    written when one of the files cannot be sliced.
 
     \b
       dpack slice libmine.so --gpu sm_86 -o small/libmine.so
       dpack slice libmine.so --gpu sm_80 --gpu sm_90 -n
+      dpack slice lib/*.so* --gpu sm_86 -o small/
       dpack slice libcublas.so.12 --gpu sm_86 --vendor -o small/libcublas.so.12
     """
-    from packager.account.slicing import slice_json, slice_text
+    from packager.account.slicing import slice_json, slices_text
     from packager.arch import Gpu
-    from packager.cuda.cut import plan_cut
-    from packager.cuda.scan import read_gpu_code
-    from packager.cuda.select import Policy, keep
-    from packager.emit import check_output
-    from packager.gpu import PRIOR_MINORS
+    from packager.cuda.question import policy_of
+    from packager.emit.place import placed
+    from packager.slicing import Job, slices
 
     if output is None and not dry_run:
         raise click.UsageError("Name the file to write with -o, or look first with -n.")
     gpus = tuple(Gpu(each.arch, each.exact or exact) for each in map(Gpu.of, names))
-    if output is not None:
-        _check_apart(file, output)
-        check_output(output, force=force)
-    code = read_gpu_code(file)
-    _check_runs(code, gpus)
-    _check_licence(file.name, vendor=vendor or dry_run)
-    prior = any(fnmatchcase(file.name, glob) for glob in PRIOR_MINORS) if minors is None else minors
-    cut = plan_cut(code, keep(code, gpus, Policy(prior_minors=prior, ptx=ptx)))
-    if output is not None and not dry_run:
-        _write(file, output, cut, force=force)
+    outputs = _outputs(files, output, force=force) if output is not None else []
+    if not (vendor or dry_run):
+        _refuse_vendor(files)
+    with ExitStack() as stack:
+        if not dry_run and output is not None and outputs[0] != output:
+            stack.enter_context(_directory(output))
+        targets = [None if dry_run else stack.enter_context(placed(each, force=force)) for each in outputs]
+        jobs = [
+            Job(file, gpus, policy_of(file.name, ptx, minors), target)
+            for file, target in zip(files, targets or [None] * len(files), strict=True)
+        ]
+        planned = slices(jobs)
+    for notice in _notices([Path(each.path).name for each in planned if each.cut.removed]):
+        click.echo(notice, err=True)
     if as_json:
-        print_json(slice_json(code, cut, gpus))
+        print_json([slice_json(each, gpus) for each in planned])
     else:
-        click.echo(slice_text(code, cut, gpus), nl=False)
+        click.echo(slices_text(planned, gpus), nl=False)
 
 
-def _check_apart(file: Path, output: Path) -> None:
+def _outputs(files: tuple[Path, ...], output: Path, *, force: bool) -> list[Path]:
+    """Where each file goes. DpackError (exit 2) where one cannot be written there, before any work is done."""
+    from packager.emit import check_output
     from packager.errors import usage
 
-    if output.exists() and file.exists() and output.samefile(file):
-        raise usage(f"cannot write {output}", "it is the file to slice", next="choose another name with -o")
+    if len(files) == 1 and not output.is_dir():
+        outputs = [output]
+    else:
+        outputs = [output / file.name for file in files]
+        same = {each.name for each in outputs if [other.name for other in outputs].count(each.name) > 1}
+        if same:
+            what = f"cannot write {output / min(same)}"
+            raise usage(what, "two of the files have that name", next="slice them one by one")
+        if output.exists() and not output.is_dir():
+            raise usage(
+                f"cannot write into {output}", "it is a file", next="name a directory for several files"
+            )
+        if not output.exists():
+            check_output(output, force=False)
+    for file, each in zip(files, outputs, strict=True):
+        if each.exists() and file.exists() and each.samefile(file):
+            raise usage(f"cannot write {each}", "it is the file to slice", next="choose another name with -o")
+        if each == output or output.is_dir():
+            check_output(each, force=force)
+    return outputs
 
 
-def _check_runs(code: GpuCode, gpus: tuple[Gpu, ...]) -> None:
-    from packager.cuda.select import runnable
+@contextmanager
+def _directory(path: Path) -> Iterator[None]:
+    """A directory that is there, or is made and goes away again when the body raises."""
+    made = not path.exists()
+    path.mkdir(exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if made:
+            with suppress(OSError):  # not empty: somebody else writes there
+                path.rmdir()
+        raise
+
+
+def _refuse_vendor(files: Sequence[Path]) -> None:
+    """DpackError where the licence of a file does not let you pass on a changed one."""
     from packager.errors import DpackError
 
-    lacking = [str(gpu) for gpu in gpus if not runnable(code, gpu)]
-    if lacking:
+    names = [file.name for file in files]
+    for notice in _notices(names):
         raise DpackError(
-            f"cannot slice {code.path} for {' and '.join(lacking)}",
-            "it has no code that runs there",
-            tried=[f"it has {', '.join(map(str, code.arches)) or 'no machine code'}"],
-            next="choose one of these with --gpu; `dpack gpu FILE` shows all that there is",
+            f"cannot slice {', '.join(names)}",
+            notice,
+            next="where you may: --vendor; -n shows what it would save",
         )
 
 
-def _check_licence(name: str, *, vendor: bool) -> None:
-    """Tell what the licence says of a changed file, and raise DpackError unless the user goes on all the same."""
+def _notices(names: Sequence[str]) -> Iterator[str]:
+    """What licences say of changed files of these names, a paragraph each."""
     from packager import recipes
     from packager.account.slicing import vendor_notice
-    from packager.errors import DpackError
 
-    known = recipes.load()
-    family = known.family_of(name)
-    if family is None or known.licence(family).modify:
-        return
-    notice = vendor_notice(name, known.licence(family))
-    if not vendor:
-        raise DpackError(
-            f"cannot slice {name}", notice, next="where you may: --vendor; -n shows what it would save"
-        )
-    click.echo(notice, err=True)
-
-
-def _write(file: Path, output: Path, cut: Cut, *, force: bool) -> None:
-    from packager.cuda.cut import write
-    from packager.emit.place import cannot_write, placed
-
-    try:
-        with placed(output, force=force) as path:
-            write(file, path, cut)
-            with path.open("rb") as written:
-                os.fsync(written.fileno())
-    except OSError as error:
-        raise cannot_write(output, error, cut.size) from error
+    known = recipes.load(devices=False)
+    forbidding: dict[Licence, list[str]] = {}
+    for name in names:
+        family = known.family_of(name)
+        if family is not None and not known.licence(family).modify:
+            forbidding.setdefault(known.licence(family), []).append(name)
+    return (vendor_notice(each, licence) for licence, each in forbidding.items())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from packager.cli.options import print_json
+from packager.cli.printing import print_json
 
 if TYPE_CHECKING:
     from packager.recipes import Host, Recipes, Target

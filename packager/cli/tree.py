@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, print_json, request_options
+from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, request_options
+from packager.cli.printing import print_json
 from packager.cli.sections import SectionedCommand
 
 

@@ -6,4 +6,5 @@ kernels   names of kernels
 select    what of it stays for some GPUs, and whether a GPU can run any of it
 cut       a smaller file ─ image  its tables · regions  its GPU code by section · pointers  what points there
           · rebuild  packed or in place · holes  pages that go · layout, assemble  the new tables · stream  written
+question  all of it for one file, as a process beside this one answers it
 """

@@ -11,6 +11,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 _BLOCK_LIMIT = 128 << 10  # RFC 8878, 3.1.1.2.4: Block_Maximum_Size
 _HEADER_LIMIT = 18
+_AHEAD = 1 << 15  # a few blocks, as they are in cuBLASLt
 
 
 def zstd_frame(read: Read, offset: int, end: int) -> tuple[int, int] | None:
@@ -22,9 +23,11 @@ def zstd_frame(read: Read, offset: int, end: int) -> tuple[int, int] | None:
     if header is None:
         return None
     length, content, checksum = header
-    at = offset + length
+    at, start, ahead = offset + length, 0, b""
     while at + 3 <= end:
-        block = int.from_bytes(read(at, 3), "little")
+        if at + 3 > start + len(ahead):
+            start, ahead = at, read(at, min(_AHEAD, end - at))
+        block = int.from_bytes(ahead[at - start : at - start + 3], "little")
         last, kind, size = block & 1, block >> 1 & 3, block >> 3
         if kind == 3 or size > _BLOCK_LIMIT:
             return None

@@ -32,6 +32,7 @@ _WINDOW = 32  # instructions
 _BLOCK = 1 << 23
 _NEAR = 1 << 16
 _distance = struct.Struct("<i").unpack_from
+_word = struct.Struct("<Q").unpack_from
 _REX_W = b"\x48\x4c"  # with and without REX.R; REX.X and REX.B mean nothing here, and no assembler sets them
 
 
@@ -87,8 +88,7 @@ def read_pointers(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, 
         part = array("Q", content[at : at + count * _RELA_SIZE])
         places += part[0::3]
         found += _relative(part, at, relative, ranges)
-        others = _symbolic(part, content, dynamic, relative)
-        found += (pointer for pointer in others if _inside(pointer.target, ranges))
+        found += _symbolic(part, content, dynamic, relative, ranges)
     words = list(_words(image, content, packed))
     places.extend(place for place, _, _ in words)
     found += [Pointer(word, place, at) for place, at, word in words if _inside(word, ranges)]
@@ -109,7 +109,10 @@ def _wide(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _inside(address: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    return any(low <= address < high for low, high in ranges)
+    for low, high in ranges:  # noqa: SIM110 - any() would take three times as long, for each of 24,000 relocations
+        if low <= address < high:
+            return True
+    return False
 
 
 def _tables(file: ElfFile) -> Iterator[tuple[int, int]]:
@@ -127,24 +130,39 @@ def _relative(
     places, kinds, targets = part[0::3], part[1::3], part[2::3].tolist()
     lowest, highest = ranges[0][0], ranges[-1][1]
     near = [number for number, target in enumerate(targets) if lowest <= target < highest]
-    for low, high in ranges:
-        for number in [number for number in near if low <= targets[number] < high]:
-            if kinds[number] == relative:
-                yield Pointer(targets[number], places[number], at + _RELA_SIZE * number + 16)
+    hits = [number for low, high in ranges for number in near if low <= targets[number] < high]
+    hits = [number for number in hits if kinds[number] == relative]
+    # tuple's own constructor: three times as fast as a call of Pointer, for 40,000 of them.
+    return map(
+        Pointer._make,
+        zip(
+            [targets[number] for number in hits],
+            [places[number] for number in hits],
+            [at + _RELA_SIZE * number + 16 for number in hits],
+            strict=True,
+        ),
+    )
 
 
-def _symbolic(part: array[int], content: mmap.mmap, dynamic: int | None, relative: int) -> Iterator[Pointer]:
+def _symbolic(
+    part: array[int],
+    content: mmap.mmap,
+    dynamic: int | None,
+    relative: int,
+    ranges: Sequence[tuple[int, int]],
+) -> Iterator[Pointer]:
     """All other relocations: a symbol's value and an addend."""
     kinds = part[1::3]
     count = kinds.count(relative)
     # Linkers put the relative ones first, and nobody wants to look at 400,000 of them for nothing.
     first = count if kinds[:count] == array("Q", [relative]) * count else 0
     for number in [number for number in range(first, len(kinds)) if kinds[number] != relative]:
-        place, kind, target = part[3 * number : 3 * number + 3]
+        kind, target = kinds[number], part[3 * number + 2]
         at = (dynamic or 0) + _SYMBOL_SIZE * (kind >> 32)
         if dynamic is not None and kind >> 32 and at + _SYMBOL_SIZE <= len(content):
-            target = int.from_bytes(content[at + 8 : at + 16], "little") + target & (1 << 64) - 1
-        yield Pointer(target, place, None)
+            target = _word(content, at + 8)[0] + target & (1 << 64) - 1
+        if _inside(target, ranges):
+            yield Pointer(target, part[3 * number], None)
 
 
 def _packed_places(file: ElfFile) -> Iterator[int]:

@@ -13,7 +13,7 @@ from builders.layouts import image
 from tiny_device import Device, fates, said
 
 from packager.arch import Gpu
-from packager.cuda.scan import read_gpu_code
+from packager.cuda.question import Question, answer
 from packager.destination import Destination
 from packager.emit import Item
 from packager.gpu import unfit
@@ -37,12 +37,11 @@ def judged(
     """What is said of a library ``name`` with these members, for these GPUs."""
     path = tmp_path / name
     path.write_bytes(elf_file({".rodata": container(*members)}))
-    code = read_gpu_code(path)
     d = Decision(action, name, "", "", 0, family=RECIPES.family_of(name))
     there = Destination(platform=platform, gpus=tuple(map(Gpu.of, gpus)))
     beside = Decision(Action.KEEP, "libcudart.so.12", "", "", 0)
     # Neither decision has a file, so both are asked about the same code.
-    return list(unfit([d, beside], {d.path: code}, there, RECIPES))[:1]
+    return list(unfit([d, beside], {d.path: answer(Question(path, there.gpus))}, there, RECIPES))[:1]
 
 
 # Cubins run within their major from their minor on, on Tegra exactly; PTX runs forward.

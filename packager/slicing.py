@@ -1,0 +1,79 @@
+"""Slices of single files, with no program or plan about them: ``dpack slice``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from packager.arch import Arch, Gpu, Kind
+from packager.cuda.cut import Cut, write
+from packager.cuda.question import Question, answer
+from packager.cuda.select import Policy
+from packager.emit.place import cannot_write
+from packager.errors import DpackError
+from packager.worker import spread
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A file to slice for some GPUs by a policy, and where the slice goes; None where nothing is written."""
+
+    file: Path
+    gpus: tuple[Gpu, ...]
+    policy: Policy
+    target: Path | None
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """What is cut from the file ``path``, and the bytes of the GPU code before."""
+
+    path: str
+    sizes: Mapping[tuple[Arch, Kind], int]
+    cut: Cut
+
+
+def slices(jobs: Sequence[Job]) -> list[Sliced]:
+    """Plan the cut of each file and write it.
+
+    Raises DpackError for a file that cannot be read or written, changes meanwhile, or has GPU code of which none
+    runs on one of the GPUs; others may be written then.
+    """
+    return spread(_sliced, jobs, [_size(job.file) for job in jobs])
+
+
+def _sliced(job: Job) -> Sliced:
+    found = answer(Question(job.file, job.gpus, job.policy, cut=True))
+    if found.cut is None:
+        raise DpackError(
+            f"cannot slice {job.file} for {' and '.join(map(str, found.lacking))}",
+            "it has no code that runs there",
+            tried=[f"it has {', '.join(map(str, found.arches)) or 'no machine code'}"],
+            next="choose one of these with --gpu; `dpack gpu FILE` shows all that there is",
+        )
+    if job.target is not None:
+        _write(job.file, job.target, found.cut)
+    return Sliced(str(job.file), found.sizes, found.cut)
+
+
+def _size(file: Path) -> int:
+    """What there is to read; 0 for what the reader will complain of."""
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _write(file: Path, target: Path, cut: Cut) -> None:
+    """Write the cut file, and wait until it is on the disk."""
+    try:
+        write(file, target, cut)
+        with target.open("rb") as written:
+            os.fsync(written.fileno())
+    except OSError as error:
+        raise cannot_write(target, error, cut.size) from error

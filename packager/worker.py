@@ -1,0 +1,160 @@
+"""Python in a process beside this one: a second core, and imports that nobody waits for.
+
+A thread would hold Python's lock while it computes or imports. The process has a session of its own, so that
+Ctrl-C reaches dpack alone, which then ends it. Calls go in and answers come out pickled: both ends are the same
+code on the same machine. It ends by itself when dpack is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from packager.errors import DpackError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Call = tuple[Callable[[Any], Any], Any]
+"""A function of a module, and its argument."""
+
+_WORTH = 64 << 20  # bytes: the process needs a tenth of a second to start, and so much is read in less
+
+
+class Worker:
+    """The process. It makes the calls in the order in which it gets them."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        assert child.stdin is not None  # noqa: S101 - for mypy: both are pipes
+        assert child.stdout is not None  # noqa: S101
+        self._calls, self._answers = child.stdin, child.stdout
+
+    def ask(self, calls: Sequence[Call]) -> None:
+        """Hand over some calls; all that were asked before must be answered first, lest both ends wait."""
+        try:
+            pickle.dump(tuple(calls), self._calls)
+            self._calls.flush()
+        except BrokenPipeError:
+            pass  # the answer is that there is none
+
+    def answer(self) -> Any:
+        """Wait for the next answer; raise the DpackError that the call raised, or EOFError without an answer."""
+        try:
+            answer = pickle.load(self._answers)  # noqa: S301 - written by the child, below
+        except pickle.UnpicklingError as error:
+            raise EOFError from error  # half an answer is none
+        if isinstance(answer, DpackError):
+            raise answer
+        return answer
+
+
+@contextmanager
+def started(prepare: Callable[[], None] | None = None) -> Iterator[Worker]:
+    """Start the process and let it call ``prepare``, before it is known what there is to do; it ends when the
+    context is left.
+    """
+    # -P: a directory named packager where dpack is called must not be taken for this package.
+    command = [sys.executable, "-P", "-m", __name__]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as child:
+        try:
+            assert child.stdin is not None  # noqa: S101 - for mypy
+            pickle.dump(prepare, child.stdin)
+            child.stdin.flush()
+            yield Worker(child)
+        finally:
+            child.kill()
+
+
+def spread(function: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
+    """``function(item)`` for each item, the largest first, some of them in a process beside this one.
+
+    Two take half the time of one at the best, and no more would help: in CUDA's closure one file is as much work
+    as all others. ``sizes`` are in bytes. Raises the DpackError of the first item that has one, when all are done.
+    """
+    if not items:
+        return []
+    first, *others = sorted(range(len(items)), key=lambda number: -sizes[number])
+    work: _Work[Item, Result] = _Work(items, others)
+    if sum(sizes[number] for number in others) < _WORTH or len(os.sched_getaffinity(0)) == 1:
+        work.take(function, first)
+        work.take_all(function)
+    else:
+        with started() as worker:
+            there = partial(_called, worker, function)
+            beside = threading.Thread(target=work.take_all, args=(there,), daemon=True)
+            beside.start()
+            work.take(function, first)  # here, where its result need not travel
+            work.take_all(function)
+            beside.join()
+    return [_result(work.done[number]) for number in range(len(items))]
+
+
+class _Work(Generic[Item, Result]):
+    """Items that are still to do, by number, and what became of the others."""
+
+    def __init__(self, items: Sequence[Item], todo: Sequence[int]) -> None:
+        self._items = items
+        self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in todo:
+            self._todo.put(number)
+        self.done: dict[int, Result | DpackError] = {}
+
+    def take(self, call: Callable[[Item], Result], number: int) -> None:
+        try:
+            self.done[number] = call(self._items[number])
+        except DpackError as error:
+            self.done[number] = error
+
+    def take_all(self, call: Callable[[Item], Result]) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self.take(call, self._todo.get_nowait())
+
+
+def _called(worker: Worker, function: Callable[[Item], Result], item: Item) -> Result:
+    """The call, made by the worker; meanwhile this thread waits."""
+    worker.ask([(function, item)])
+    try:
+        result: Result = worker.answer()
+    except EOFError:
+        raise DpackError(f"cannot read {item}", "the process that reads it was ended") from None
+    return result
+
+
+def _result(outcome: Result | DpackError) -> Result:
+    if isinstance(outcome, DpackError):
+        raise outcome
+    return outcome
+
+
+def main() -> None:
+    """The child: gets ready, then answers each call, and stops when nobody listens."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    try:
+        if prepare := pickle.load(sys.stdin.buffer):  # noqa: S301 - written by the parent, above
+            prepare()
+        while True:
+            calls: tuple[Call, ...] = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above
+            for function, argument in calls:
+                try:
+                    answer = function(argument)
+                except DpackError as error:
+                    answer = error
+                pickle.dump(answer, answers)
+                answers.flush()
+    except (EOFError, BrokenPipeError):
+        pass  # there is nothing more to do
+
+
+if __name__ == "__main__":
+    main()

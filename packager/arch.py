@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 
 from packager.errors import usage
 
@@ -42,6 +43,7 @@ class Arch:
         return cls(int(hit["major"]), int(hit["minor"]), hit["suffix"])
 
     @classmethod
+    @cache
     def of(cls, number: int, suffix: str = "") -> Arch:
         """The architecture with the number that fatbins and cubins hold: 87, 90, 120."""
         return cls(number // 10, number % 10, suffix)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from packager.arch import Arch, Gpu, Kind
-from packager.cuda.cut import Cut, write
-from packager.cuda.question import Question, answer
+from packager.arch import Gpu
+from packager.cuda.cut import Cut, Left, SectionCut, write
+from packager.cuda.question import Question, Sizes, answer, sizes_of
 from packager.cuda.select import Policy
 from packager.emit.place import cannot_write
 from packager.errors import DpackError
@@ -31,11 +31,24 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Sliced:
-    """What is cut from the file ``path``, and the bytes of the GPU code before."""
+    """What became of the file ``path``, in bytes ``before`` and ``after``: the whole file, its GPU code by
+    architecture and kind, its sections. ``segments`` are its program headers (0 where nothing changed), ``left``
+    what had to stay.
+    """
 
     path: str
-    sizes: Mapping[tuple[Arch, Kind], int]
-    cut: Cut
+    before: int
+    after: int
+    segments: int
+    code_before: Sizes
+    code_after: Sizes
+    sections: tuple[SectionCut, ...]
+    left: tuple[Left, ...]
+
+    @property
+    def removed(self) -> int:
+        """Bytes that the file loses."""
+        return self.before - self.after
 
 
 def slices(jobs: Sequence[Job]) -> list[Sliced]:
@@ -56,9 +69,13 @@ def _sliced(job: Job) -> Sliced:
             tried=[f"it has {', '.join(map(str, found.arches)) or 'no machine code'}"],
             next="choose one of these with --gpu; `dpack gpu FILE` shows all that there is",
         )
+    cut = found.cut
     if job.target is not None:
-        _write(job.file, job.target, found.cut)
-    return Sliced(str(job.file), found.sizes, found.cut)
+        _write(job.file, job.target, cut)
+    after = sizes_of(cut.kept)
+    return Sliced(
+        str(job.file), cut.whole, cut.size, cut.segments, found.sizes, after, cut.sections, cut.left
+    )
 
 
 def _size(file: Path) -> int:

@@ -7,6 +7,7 @@ code on the same machine. It ends by itself when dpack is gone.
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import queue
@@ -65,13 +66,15 @@ def started(prepare: Callable[[], None] | None = None) -> Iterator[Worker]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as child:
+        assert child.stdin is not None  # noqa: S101 - for mypy
         try:
-            assert child.stdin is not None  # noqa: S101 - for mypy
             pickle.dump(prepare, child.stdin)
             child.stdin.flush()
             yield Worker(child)
         finally:
             child.kill()
+            with suppress(BrokenPipeError):  # it ended before it read all calls
+                child.stdin.close()
 
 
 def spread(function: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
@@ -138,6 +141,7 @@ def _result(outcome: Result | DpackError) -> Result:
 
 def main() -> None:
     """The child: gets ready, then answers each call, and stops when nobody listens."""
+    gc.set_threshold(100_000)  # as in the process that started this one
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     try:

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from packager.account.size import human
 from packager.account.table import Table, text
 from packager.arch import Gpu, spelling
-from packager.cuda.cut import Cut
-from packager.cuda.question import sizes_of
 from packager.slicing import Sliced
 
 if TYPE_CHECKING:
@@ -22,72 +20,77 @@ def slices_text(slices: Sequence[Sliced], gpus: Sequence[Gpu]) -> str:
     """
     if len(slices) == 1:
         return _text(slices[0], gpus)
-    rows = [(s.path, human(s.cut.whole), human(s.cut.size), _fate(s)) for s in slices]
-    whole, size = sum(s.cut.whole for s in slices), sum(s.cut.size for s in slices)
+    rows = [(s.path, human(s.before), human(s.after), _fate(s)) for s in slices]
+    before, after = sum(s.before for s in slices), sum(s.after for s in slices)
     columns = ("file", "before", f"for {_and(gpus)}", "")
-    table = Table(columns, (*rows, ("together", human(whole), human(size), "")))
-    return text(table) + "".join(f"{s.path}: {line}" for s in slices for line in _left(s.cut))
+    table = Table(
+        columns, (*rows, ("together", human(before), human(after), f"{human(before - after)} less"))
+    )
+    return text(table) + "".join(f"{s.path}: {line}" for s in slices for line in _left(s))
 
 
 def _text(sliced: Sliced, gpus: Sequence[Gpu]) -> str:
-    cut = sliced.cut
-    if not cut.removed:
-        return f"{sliced.path} for {_and(gpus)}: nothing to cut, {human(cut.size)}\n" + "".join(_left(cut))
-    head = f"{sliced.path} for {_and(gpus)}: {human(cut.whole)}, {human(cut.size)} after"
-    segments = f"{human(cut.removed)} less in {cut.segments} segments"
-    tables = f"{text(_sections(cut))}\n{text(_arches(sliced))}"
-    return f"{head}, {segments}\n\n{tables}" + "".join(_left(cut))
+    if not sliced.removed:
+        return f"{sliced.path} for {_and(gpus)}: {_fate(sliced)}, {human(sliced.after)}\n" + "".join(
+            _left(sliced)
+        )
+    head = f"{sliced.path} for {_and(gpus)}: {human(sliced.before)}, {human(sliced.after)} after"
+    segments = f"{human(sliced.removed)} less in {sliced.segments} segments"
+    tables = f"{text(_sections(sliced))}\n{text(_arches(sliced))}"
+    return f"{head}, {segments}\n\n{tables}" + "".join(_left(sliced))
 
 
 def _fate(sliced: Sliced) -> str:
-    if sliced.cut.removed:
-        return f"{human(sliced.cut.removed)} less"
-    return "nothing to cut" if sliced.sizes else "no GPU code"
+    if sliced.removed:
+        return f"{human(sliced.removed)} less"
+    return "nothing to cut" if sliced.code_before else "no GPU code"
 
 
 def _and(gpus: Sequence[Gpu]) -> str:
     return " and ".join(map(str, gpus))
 
 
-def _left(cut: Cut) -> Iterator[str]:
-    for each in cut.left:
+def _left(sliced: Sliced) -> Iterator[str]:
+    for each in sliced.left:
         yield f"{each.section} keeps {human(each.bytes)} that could go: {each.reason}\n"
 
 
-def _sections(cut: Cut) -> Table:
-    rows = [(each.name, human(each.before), human(each.after), each.technique) for each in cut.sections]
-    before, after = sum(s.before for s in cut.sections), sum(s.after for s in cut.sections)
-    rest = ("everything else", human(cut.whole - before), human(cut.size - after), "")
+def _sections(sliced: Sliced) -> Table:
+    rows = [(each.name, human(each.before), human(each.after), each.technique) for each in sliced.sections]
+    before, after = sum(s.before for s in sliced.sections), sum(s.after for s in sliced.sections)
+    rest = ("everything else", human(sliced.before - before), human(sliced.after - after), "")
     return Table(("section", "before", "after", "how"), (*rows, rest))
 
 
 def _arches(sliced: Sliced) -> Table:
-    after = sizes_of(sliced.cut.kept)
-    rows = [
-        (spelling(kind, arch), human(before), human(after.get((arch, kind), 0)))
-        for (arch, kind), before in sorted(sliced.sizes.items())
-    ]
+    rows = [(name, human(before), human(after)) for name, before, after in _by_arch(sliced)]
     return Table(("architecture", "before", "after"), tuple(rows))
 
 
-def slice_json(sliced: Sliced, gpus: Sequence[Gpu]) -> dict[str, Any]:
-    """One file as values, sizes in bytes."""
-    cut, after = sliced.cut, sizes_of(sliced.cut.kept)
+def _by_arch(sliced: Sliced) -> Iterator[tuple[str, int, int]]:
+    for (arch, kind), before in sorted(sliced.code_before.items()):
+        yield spelling(kind, arch), before, sliced.code_after.get((arch, kind), 0)
+
+
+def slices_document(slices: Sequence[Sliced], gpus: Sequence[Gpu]) -> dict[str, Any]:
+    """One JSON document for several files, sizes in bytes."""
+    return {"gpus": [str(gpu) for gpu in gpus], "files": list(map(_slice_json, slices))}
+
+
+def _slice_json(sliced: Sliced) -> dict[str, Any]:
     return {
         "path": sliced.path,
-        "gpus": [str(gpu) for gpu in gpus],
-        "before": cut.whole,
-        "after": cut.size,
-        "segments": cut.segments,
+        "before": sliced.before,
+        "after": sliced.after,
+        "segments": sliced.segments,
         "sections": [
             {"name": s.name, "before": s.before, "after": s.after, "technique": s.technique}
-            for s in cut.sections
+            for s in sliced.sections
         ],
         "arches": [
-            {"arch": spelling(kind, arch), "before": before, "after": after.get((arch, kind), 0)}
-            for (arch, kind), before in sorted(sliced.sizes.items())
+            {"arch": name, "before": before, "after": after} for name, before, after in _by_arch(sliced)
         ],
-        "left": [{"section": s.section, "bytes": s.bytes, "reason": s.reason} for s in cut.left],
+        "left": [{"section": s.section, "bytes": s.bytes, "reason": s.reason} for s in sliced.left],
     }
 
 

@@ -5,6 +5,7 @@ Commands are imported when they are called, so that ``dpack --help`` does not pa
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -78,6 +79,9 @@ def dpack() -> None:
 def main() -> None:
     """The ``dpack`` program: runs a command and turns every DpackError into a message and an exit code."""
     interrupt.install()
+    gc.set_threshold(
+        100_000
+    )  # tables of values without cycles: to look for some after every 700 takes 5% of a slice
     try:
         code = dpack.main(standalone_mode=False, prog_name="dpack")
     except DpackError as error:

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 @click.option(
     "--vendor", is_flag=True, help="Slice a file whose licence does not let you pass a changed one on."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures of every file as JSON.")
 def slice(  # noqa: A001 - commands are found by their names
     files: tuple[Path, ...],
     names: tuple[str, ...],
@@ -81,7 +81,7 @@ def slice(  # noqa: A001 - commands are found by their names
       dpack slice lib/*.so* --gpu sm_86 -o small/
       dpack slice libcublas.so.12 --gpu sm_86 --vendor -o small/libcublas.so.12
     """
-    from packager.account.slicing import slice_json, slices_text
+    from packager.account.slicing import slices_document, slices_text
     from packager.arch import Gpu
     from packager.cuda.question import policy_of
     from packager.emit.place import placed
@@ -102,10 +102,10 @@ def slice(  # noqa: A001 - commands are found by their names
             for file, target in zip(files, targets or [None] * len(files), strict=True)
         ]
         planned = slices(jobs)
-    for notice in _notices([Path(each.path).name for each in planned if each.cut.removed]):
+    for notice in _notices([Path(each.path).name for each in planned if each.removed]):
         click.echo(notice, err=True)
     if as_json:
-        print_json([slice_json(each, gpus) for each in planned])
+        print_json(slices_document(planned, gpus))
     else:
         click.echo(slices_text(planned, gpus), nl=False)
 

@@ -7,13 +7,13 @@ are. ``offset`` of a member is where its header begins; its payload begins ``hea
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from packager.arch import Arch, Kind
 from packager.resolve.machine import Machine
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One entry of a fatbin container.
 
     ``payload_size`` is what the payload takes in the file, its padding included; ``uncompressed_size`` is that of

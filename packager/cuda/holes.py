@@ -13,9 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from packager.cuda.image import Extent, Image
+from packager.cuda.image import Extent, Image, give_back
 from packager.cuda.rebuild import Edit, joined
 from packager.cuda.regions import Range
+
+_OFTEN = 256  # ranges
 
 
 class Hole(NamedTuple):
@@ -111,7 +113,11 @@ def _pages(
     """The runs of pages, by number, that are dead in part and zero as a whole, within the limits."""
     runs: list[list[int]] = []
     done = limits[0]
-    for start, end in dead:
+    for number, (start, end) in enumerate(dead):
+        if number % _OFTEN == 0:
+            give_back(
+                fresh.content, 0, len(fresh.content)
+            )  # the kernel maps 64 KiB around each byte that is read
         low, high = max(done, start // page), min(limits[1], -(-end // page))
         if low >= high:
             continue

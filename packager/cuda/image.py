@@ -296,3 +296,11 @@ class Mapped:
 
     def __exit__(self, *_: object) -> None:
         self.content.close()
+
+
+def give_back(content: mmap.mmap, start: int, size: int) -> None:
+    """Forget the pages of a mapped file that were read: a library has 130 MB of code, which would count as our
+    memory from now on.
+    """
+    first = start - start % mmap.PAGESIZE
+    content.madvise(mmap.MADV_DONTNEED, first, min(start + size, len(content)) - first)

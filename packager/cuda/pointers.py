@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
-from packager.cuda.image import PF_X, SHF_EXECINSTR, SHT_SYMTAB, Image
+from packager.cuda.image import PF_X, SHF_EXECINSTR, SHT_SYMTAB, Image, give_back
 from packager.resolve.elf import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, ElfFile
 
 RELATIVE = {"x86_64": 8, "aarch64": 1027}
@@ -216,10 +216,7 @@ def code_refers(image: Image, content: mmap.mmap, start: int, end: int) -> bool:
     points anywhere into .nv_fatbin.
     """
     look = {"x86_64": _lea_refers, "aarch64": _adrp_refers}[image.machine.name]
-    try:
-        return any(look(content, part, start, end) for part in _code(image))
-    finally:
-        content.madvise(mmap.MADV_DONTNEED)  # a library has 130 MB of code, which counted as ours from now on
+    return any(look(content, part, start, end) for part in _code(image))
 
 
 def _code(image: Image) -> list[tuple[int, int, int]]:
@@ -245,7 +242,11 @@ def _lea_refers(content: mmap.mmap, part: tuple[int, int, int], start: int, end:
     """
     address, offset, size = part
     with memoryview(content)[offset : offset + size] as code:
-        return any(_lea_in_block(code, block, address, start, end) for block in range(0, len(code), _BLOCK))
+        for block in range(0, len(code), _BLOCK):
+            if _lea_in_block(code, block, address, start, end):
+                return True
+            give_back(content, offset + block, _BLOCK)
+    return False
 
 
 def _lea_in_block(code: memoryview, block: int, address: int, start: int, end: int) -> bool:
@@ -284,6 +285,7 @@ def _adrp_refers(content: mmap.mmap, part: tuple[int, int, int], start: int, end
                     page = _adrp_page(code, address, at) << 12
                     if any(start <= page + low < end for low in _low_bits(code, at)):
                         return True
+    give_back(content, offset, size)
     return False
 
 

@@ -22,6 +22,10 @@ PRIOR_MINORS = ("libcublas*",)
 libraries ("a selected architecture and all prior minor architectures in its major")."""
 
 
+Sizes = Mapping[tuple[Arch, Kind], int]
+"""Bytes of GPU code by architecture and kind."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is asked of a file: whether its GPU code runs on ``gpus``; with a ``policy``, what else goes; and with
@@ -43,7 +47,7 @@ class Answer:
     goes, and how that is cut out.
     """
 
-    sizes: Mapping[tuple[Arch, Kind], int]
+    sizes: Sizes
     lacking: tuple[Gpu, ...]
     dropped: int = 0
     cut: Cut | None = None
@@ -66,7 +70,7 @@ def answer(question: Question) -> Answer:
     return Answer(sizes, lacking, selection.dropped_size, cut)
 
 
-def sizes_of(pieces: Iterable[Member | Loose]) -> dict[tuple[Arch, Kind], int]:
+def sizes_of(pieces: Iterable[Member | Loose]) -> Sizes:
     """The bytes of some GPU code by architecture and kind."""
     sizes: Counter[tuple[Arch, Kind]] = Counter()
     for piece in pieces:

@@ -102,8 +102,10 @@ def heading(runs: int, load: str) -> list[str]:
     now = ", ".join(f"{value:.1f}" for value in os.getloadavg())
     machine = f"{platform.machine()}, {os.cpu_count()} processors (load {load} before, {now} at the end)"
     system = f"Linux {platform.release()}, Python {platform.python_version()}"
-    how = f"Medians; runs: {runs} of each (images: {min(runs, IMAGE_RUNS)}), taken in turn, with a warm page cache."
-    memory = "Memory is the highest peak, of a pipeline the sum; what Python itself holds hides less."
+    how = (
+        f"Medians; runs: {runs} of each (images: {min(runs, IMAGE_RUNS)}), taken in turn, with a warm cache."
+    )
+    memory = "Memory is the highest peak, of several processes the sum; what Python itself holds hides less."
     return ["# Benchmark", "", f"{time.strftime('%Y-%m-%d')}, {machine}, {system}. {how} {memory}", ""]
 
 

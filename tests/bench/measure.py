@@ -8,9 +8,10 @@ import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
@@ -38,7 +39,7 @@ class Tool:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Wall and CPU (user + system) seconds; the peak of resident memory, of a pipeline the sum; bytes written."""
+    """Wall and CPU (user + system) seconds; the peak of resident memory, of processes together; bytes written."""
 
     wall: float
     cpu: float
@@ -50,8 +51,11 @@ class FailedError(Exception):
     """A command that did not end well; its words are the reason."""
 
 
-def measure(tool: Tool) -> Cost:
+def measure(tool: Tool, *, watched: bool = False) -> Cost:
     """Run the pipeline once and wait for each of its processes.
+
+    The kernel tells the greatest memory of one process; where it is ``watched``, those that it starts are added
+    to it, as far as they are there at the same time. That takes time of its own.
 
     FailedError where one does not end with 0, FileNotFoundError where one is not installed.
     """
@@ -67,6 +71,7 @@ def measure(tool: Tool) -> Cost:
     with log.open("wb") as errors:
         start = time.perf_counter()
         processes = _started(tool.pipeline, errors.fileno(), environment)
+        watch = Watch([process.pid for process in processes]) if watched else None
         usages = [_reap(process) for process in processes]
         wall = time.perf_counter() - start
     if any(process.returncode for process in processes):
@@ -74,7 +79,38 @@ def measure(tool: Tool) -> Cost:
         raise FailedError(words[-1])
     cpu = sum(usage.ru_utime + usage.ru_stime for usage in usages)
     memory = sum(usage.ru_maxrss for usage in usages) * 1024
+    if watch is not None:
+        memory = max(memory, watch.ended())
     return Cost(wall, cpu, memory, size_of(tool.writes) if tool.writes else 0)
+
+
+class Watch(threading.Thread):
+    """Adds up, every few milliseconds, the resident memory of some processes and of all that they start."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        super().__init__(daemon=True)
+        self._pids, self._peak, self._end = pids, 0, threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        while not self._end.wait(0.005):
+            self._peak = max(self._peak, sum(map(_memory, self._pids)))
+
+    def ended(self) -> int:
+        """Stop, and tell the greatest sum in bytes."""
+        self._end.set()
+        self.join()
+        return self._peak
+
+
+def _memory(pid: int) -> int:
+    """Resident bytes of a process and its children, now (proc(5)); 0 for one that is gone."""
+    try:
+        resident = int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except (OSError, IndexError):
+        return 0
+    return resident * resource.getpagesize() + sum(_memory(int(child)) for child in children)
 
 
 def _started(
@@ -111,10 +147,10 @@ def compare(tools: Sequence[Tool], runs: int) -> tuple[dict[str, list[Cost]], li
 
     One round before the first that counts warms the page cache and lets Python write its .pyc files.
     """
-    able, notes = [], []
+    able, notes, memory = [], [], dict[str, int]()
     for tool in tools:
         try:
-            measure(tool)
+            memory[tool.name] = measure(tool, watched=True).memory
         except (FailedError, FileNotFoundError) as error:
             if tool is tools[0]:
                 raise
@@ -124,7 +160,8 @@ def compare(tools: Sequence[Tool], runs: int) -> tuple[dict[str, list[Cost]], li
     costs: dict[str, list[Cost]] = {tool.name: [] for tool in able}
     for _ in range(runs):
         for tool in able:
-            costs[tool.name].append(measure(tool))
+            cost = measure(tool)
+            costs[tool.name].append(replace(cost, memory=max(cost.memory, memory[tool.name])))
     return costs, notes
 
 

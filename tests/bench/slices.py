@@ -1,14 +1,8 @@
-"""Slicing the ten libraries, beside reading them once and writing what stays of them.
-
-    .venv/bin/python tests/bench/slices.py DIR FILE...
-
-slices each FILE for sm_86 into DIR, in one process: what `dpack bundle` does of it, and the second thing measured.
-"""
+"""Slicing the ten libraries, beside reading them once and writing what stays of them, to the disk as dpack does."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,29 +11,32 @@ from measure import DPACK, WORK, Tool
 GPU = "sm_86"
 SLICED, COPIED = WORK / "sliced", WORK / "copied"
 
-_LOOP = (
-    f'for file; do {DPACK} slice --gpu {GPU} --vendor -f -o {SLICED}/"${{file##*/}}" "$file" || exit; done'
-)
-_PEER = f'cat "$@" > /dev/null && cp {SLICED}/* {COPIED}'
+_SLICE = (DPACK, "slice", "--gpu", GPU, "--vendor", "--output", str(SLICED))
+_FORGET = 'for file; do dd if="$file" iflag=nocache count=0 status=none; done'
+_PEER = f'mkdir {COPIED} && cat "$@" > /dev/null && cp {SLICED}/* {COPIED}'
 
 
 def groups(files: Sequence[Path]) -> list[list[Tool]]:
-    """Two: a run of dpack for each file, and all in one process. Each with the two peers."""
+    """Two: with the libraries in the page cache, and without. Every run writes new files."""
     names = tuple(map(str, files))
+    what = f"{len(files)} files, {sum(path.stat().st_size for path in files) / 1e9:.2f} GB, for {GPU}"
+    forget = _shell(_FORGET, names)
+    return [_tools(names, f"{what}", ()), _tools(names, f"{what}, not in the page cache", (forget,))]
+
+
+def _tools(names: tuple[str, ...], what: str, before: tuple[tuple[str, ...], ...]) -> list[Tool]:
+    def room(directory: Path) -> tuple[tuple[str, ...], ...]:
+        return (("rm", "-rf", str(directory)), ("sync",), *before)
+
     meant = "<= 1.5 x cat + cp, < 300 MB"
-    gigabytes = sum(path.stat().st_size for path in files) / 1e9
-    what = f"{len(files)} files, {gigabytes:.2f} GB, for {GPU}"
-    for folder in (SLICED, COPIED):
-        folder.mkdir(parents=True, exist_ok=True)
-    loop = Tool(f"dpack slice FILE ({what})", (_shell(_LOOP, names),), meant, writes=SLICED)
-    here = (sys.executable, __file__, str(SLICED), *names)
-    single = Tool(f"packager.cuda, one process ({what})", (here,), meant, writes=SLICED)
-    peers = [
-        Tool("cat FILES > /dev/null, cp SLICED", (_shell(_PEER, names),), writes=COPIED),
-        # dpack slice waits until the file is on the disk; cp leaves that to the kernel.
-        Tool("the same, and sync", (_shell(f"{_PEER} && sync {COPIED}/*", names),), writes=COPIED),
+    synced = f"{_PEER} && sync {COPIED}/*"
+    return [
+        Tool(f"dpack slice FILES ({what})", ((*_SLICE, *names),), meant, before=room(SLICED), writes=SLICED),
+        Tool("cat FILES, cp SLICED, sync", (_shell(synced, names),), before=room(COPIED), writes=COPIED),
+        Tool(
+            "the same, not waiting for the disk", (_shell(_PEER, names),), before=room(COPIED), writes=COPIED
+        ),
     ]
-    return [[loop, *peers], [single, *peers]]
 
 
 def _shell(script: str, arguments: tuple[str, ...]) -> tuple[str, ...]:
@@ -50,22 +47,3 @@ def clean() -> None:
     """Remove what the tools wrote."""
     for folder in (SLICED, COPIED):
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def main(target: Path, files: Sequence[Path]) -> None:
-    """Slice ``files`` for GPU into the directory ``target``, by the rules of a bundle's plan."""
-    from packager.arch import Gpu  # noqa: PLC0415 - the other half of the module measures, and needs none of it
-    from packager.cuda.cut import plan_cut, write  # noqa: PLC0415
-    from packager.cuda.scan import read_gpu_code  # noqa: PLC0415
-    from packager.cuda.select import keep  # noqa: PLC0415
-    from packager.gpu import Slicer  # noqa: PLC0415
-
-    slicer = Slicer((Gpu.of(GPU),), "vendor")
-    for path in files:
-        code = read_gpu_code(path)
-        cut = plan_cut(code, keep(code, slicer.gpus, slicer.policy(path.name)))
-        write(path, target / path.name, cut)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), list(map(Path, sys.argv[2:])))

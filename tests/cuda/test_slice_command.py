@@ -3,9 +3,10 @@
 import json
 
 import pytest
-from builders.fatbin import container, cubin, member, shared_object
+from builders.fatbin import container, cubin, elf_file, member, shared_object
 from click.testing import CliRunner
 
+from packager.account.size import human
 from packager.cli.slice import slice as command
 from packager.cuda.scan import read_gpu_code
 from packager.errors import DpackError
@@ -38,11 +39,12 @@ def arches(path):
 
 def test_a_smaller_file_is_written_and_accounted_for(library, tmp_path):
     done = ran("libgpu.so", "--gpu", "sm_86", "-o", "small.so", "--json")
-    told = json.loads(done.output)
+    document = json.loads(done.output)
+    [told] = document["files"]
     assert (done.exit_code, told["after"]) == (0, (tmp_path / "small.so").stat().st_size)
     assert told["before"] == library.stat().st_size > told["after"] + 190_000
     assert arches(tmp_path / "small.so") == [["sm_86"], ["sm_80"]]
-    assert told["gpus"] == ["sm_86"]
+    assert document["gpus"] == ["sm_86"]
     assert [(row["name"], row["technique"]) for row in told["sections"]] == [
         (".nv_fatbin", "packed"),
         (".ldata", "in place"),
@@ -137,6 +139,16 @@ REFUSED = {
     "not an architecture": (["--gpu", "large", "-o", "out.so"], "not a compute capability", 2),
     "the file itself": (["--gpu", "8.6", "-o", "libgpu.so", "--force"], "it is the file to slice", 2),
     "something is there": (["--gpu", "8.6", "-o", "answer.c"], "exists already", 2),
+    "several into a file": (["other.so", "--gpu", "8.6", "-o", "answer.c"], "it is a file", 2),
+    "two of one name": (
+        ["sub/libgpu.so", "--gpu", "8.6", "-o", "out.so"],
+        "two of the files have that name",
+        2,
+    ),
+    "one has no code for it": (["other.so", "--gpu", "5.0", "-o", "out.so"], "other.so for sm_50", 1),
+    "one is no ELF file": (["answer.c", "--gpu", "8.6", "-o", "out.so"], "cannot read answer.c", 2),
+    "one is not there": (["none.so", "--gpu", "8.6", "-o", "out.so"], "cannot read none.so", 2),
+    "its own directory": (["--gpu", "8.6", "-o", ".", "--force"], "it is the file to slice", 2),
 }
 
 
@@ -144,10 +156,52 @@ REFUSED = {
 @pytest.mark.parametrize("why", REFUSED)
 def test_refused(tmp_path, why):
     arguments, message, code = REFUSED[why]
+    (tmp_path / "other.so").write_bytes(elf_file({".rodata": container(*map(big, ("sm_80", "sm_90a")))}))
+    before = sorted(tmp_path.iterdir())
     with pytest.raises(DpackError, match=message) as refused:
         ran("libgpu.so", *arguments)
     assert refused.value.exit == code
-    assert not (tmp_path / "out.so").exists()
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_several_files_go_into_a_directory(library, tmp_path, made):
+    plain = tmp_path / "libplain.so"
+    plain.write_bytes(elf_file({".rodata": b"no GPU code"}))
+    (tmp_path / "libother.so").write_bytes(library.read_bytes())
+    if made:
+        (tmp_path / "out").mkdir()
+    done = ran("libgpu.so", "libother.so", "libplain.so", "--gpu", "8.6", "-o", "out")
+    out = tmp_path / "out"
+    assert sorted(path.name for path in out.iterdir()) == ["libgpu.so", "libother.so", "libplain.so"]
+    assert arches(out / "libgpu.so") == arches(out / "libother.so") == [["sm_86"], ["sm_80"]]
+    assert (out / "libplain.so").read_bytes() == plain.read_bytes()
+    words = [line.split() for line in done.output.splitlines()]
+    assert [row[0] for row in words] == ["file", "libgpu.so", "libother.so", "libplain.so", "together"]
+    assert [row[-1] for row in words[1:]] == ["less", "less", "code", "less"]
+    whole, size = 2 * library.stat().st_size, 2 * (out / "libgpu.so").stat().st_size
+    assert words[-1][-3:] == [*human(whole - size).split(), "less"]
+
+
+def test_one_file_goes_into_a_directory_that_is_there(library, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "dpack.json").write_text(
+        "{}"
+    )  # a bundle: what is in it stays, whatever --force allows
+    assert ran("libgpu.so", "--gpu", "8.6", "-o", "out", "--force").exit_code == 0
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["dpack.json", "libgpu.so"]
+    assert (tmp_path / "out/libgpu.so").stat().st_size < library.stat().st_size
+
+
+def test_a_notice_names_the_changed_files_alone(library, tmp_path):
+    for name in ("libcublas.so.12", "libcublasLt.so.12", "libcudnn_ops.so.9"):
+        (tmp_path / name).write_bytes(library.read_bytes())
+    (tmp_path / "libnvrtc.so.12").write_bytes(elf_file({".rodata": b"no GPU code"}))
+    names = sorted(path.name for path in tmp_path.glob("libc*.so.*"))
+    done = ran(*names, "libnvrtc.so.12", "libgpu.so", "--gpu", "8.6", "-n")
+    cublas, cudnn = done.stderr.splitlines()
+    assert cublas.startswith("libcublas.so.12, libcublasLt.so.12 are under the NVIDIA CUDA Toolkit EULA")
+    assert cudnn.startswith("libcudnn_ops.so.9 is under the NVIDIA cuDNN")
 
 
 @pytest.mark.usefixtures("library")

@@ -122,7 +122,8 @@ def _slice(library: Path, output: Path, gpu: str) -> list[str]:
     """Cut the library for one GPU; the ways in which its sections were cut."""
     output.parent.mkdir(exist_ok=True)
     told = dpack("slice", str(library), "--gpu", gpu, "--force", "--json", "-o", str(output))
-    return [each["technique"] for each in json.loads(told)["sections"] if each["technique"]]
+    [file] = json.loads(told)["files"]
+    return [each["technique"] for each in file["sections"] if each["technique"]]
 
 
 def _as_meant(way: str, ways: Sequence[str], cut: Path) -> Finding:

@@ -11,12 +11,14 @@ The Plan is the product: everything before it only reads, everything after it is
 
 errors       DpackError: what, why, what was tried, the next step
 arch         names of GPU architectures, and which code runs on which GPU
+worker       calls in a process beside this one
 recipes/     TOML ─► validated recipes: libraries, models, targets, hosts, frameworks; the only reader of recipes/
 resolve/     machine · elf (one file's facts) · sysroot (the input file system) · cache (ld.so.cache, ld.so.conf)
              · search (ld.so's rules) · symbols · strings · dlopen (recipe, note and string evidence) · imports
              · closure (the nouns) · walk (resolve itself) · versions, verdef, provided (the C library of a root)
              · hostcsv (what a Jetson mounts)
 cuda/        code (the nouns) · scan, fatbin, loose (read GPU code) · select (what stays) · cut (a smaller file)
+             · question (all of it for one file);  slicing  files alone
 destination  where the bundle is to run: platform, GPUs, what the system there supplies
 request      what the user asks for, as values
 plan         the nouns: Decision, Change, Slice, Conflict, Plan;  decide  makes a plan of a closure, purely, with

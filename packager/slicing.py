@@ -11,7 +11,6 @@ from packager.arch import Gpu
 from packager.cuda.cut import Cut, Left, SectionCut, write
 from packager.cuda.question import Question, Sizes, answer, sizes_of
 from packager.cuda.select import Policy
-from packager.emit.place import cannot_write
 from packager.errors import DpackError
 from packager.worker import spread
 
@@ -93,4 +92,6 @@ def _write(file: Path, target: Path, cut: Cut) -> None:
         with target.open("rb") as written:
             os.fsync(written.fileno())
     except OSError as error:
+        from packager.emit.place import cannot_write  # noqa: PLC0415 - not worth its time in the process beside
+
         raise cannot_write(target, error, cut.size) from error

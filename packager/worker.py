@@ -129,7 +129,11 @@ def _called(worker: Worker, function: Callable[[Item], Result], item: Item) -> R
     try:
         result: Result = worker.answer()
     except EOFError:
-        raise DpackError(f"cannot read {item}", "the process that reads it was ended") from None
+        raise DpackError(
+            f"cannot read {item}",
+            "the process that read it was ended",
+            next="run dpack again; `dmesg` tells whether the kernel ended it for want of memory",
+        ) from None
     return result
 
 

@@ -95,7 +95,7 @@ def test_the_first_item_with_an_error_is_told():
 def test_an_item_whose_process_was_ended_is_named(tmp_path):
     flag = tmp_path / "flag"
     here = f"while [ ! -e {flag} ]; do sleep 0.01; done"
-    with pytest.raises(DpackError, match="the process that reads it was ended") as raised:
+    with pytest.raises(DpackError, match="the process that read it was ended") as raised:
         spread(getoutput, [here, f"touch {flag}; kill -9 $PPID"], [LARGE + 1, LARGE])
     assert "kill -9" in raised.value.what
 

@@ -102,7 +102,7 @@ def slice(  # noqa: A001 - commands are found by their names
             for file, target in zip(files, targets or [None] * len(files), strict=True)
         ]
         planned = slices(jobs)
-    for notice in _notices([Path(each.path).name for each in planned if each.removed]):
+    for _, notice in _notices([Path(each.path).name for each in planned if each.removed]):
         click.echo(notice, err=True)
     if as_json:
         print_json(slices_document(planned, gpus))
@@ -155,17 +155,13 @@ def _refuse_vendor(files: Sequence[Path]) -> None:
     """DpackError where the licence of a file does not let you pass on a changed one."""
     from packager.errors import DpackError
 
-    names = [file.name for file in files]
-    for notice in _notices(names):
-        raise DpackError(
-            f"cannot slice {', '.join(names)}",
-            notice,
-            next="where you may: --vendor; -n shows what it would save",
-        )
+    for names, notice in _notices([file.name for file in files]):
+        what = f"cannot slice {', '.join(names)}"
+        raise DpackError(what, notice, next="where you may: --vendor; -n shows what it would save")
 
 
-def _notices(names: Sequence[str]) -> Iterator[str]:
-    """What licences say of changed files of these names, a paragraph each."""
+def _notices(names: Sequence[str]) -> Iterator[tuple[list[str], str]]:
+    """What licences say of changed files of these names, a paragraph each, with the names."""
     from packager import recipes
     from packager.account.slicing import vendor_notice
 
@@ -175,4 +171,4 @@ def _notices(names: Sequence[str]) -> Iterator[str]:
         family = known.family_of(name)
         if family is not None and not known.licence(family).modify:
             forbidding.setdefault(known.licence(family), []).append(name)
-    return (vendor_notice(each, licence) for licence, each in forbidding.items())
+    return ((each, vendor_notice(each, licence)) for licence, each in forbidding.items())

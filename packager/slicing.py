@@ -17,12 +17,15 @@ from packager.worker import spread
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A file to slice for some GPUs by a policy, and where the slice goes; None where nothing is written."""
+    """A file to slice for some GPUs by a policy, and where the slice goes; None where nothing is written.
+    ``output`` is the name that it gets in the end.
+    """
 
     file: Path
     gpus: tuple[Gpu, ...]
     policy: Policy
-    target: Path | None
+    target: Path | None = None
+    output: Path | None = None
 
     def __str__(self) -> str:
         return str(self.file)
@@ -70,7 +73,7 @@ def _sliced(job: Job) -> Sliced:
         )
     cut = found.cut
     if job.target is not None:
-        _write(job.file, job.target, cut)
+        _write(job.file, job.target, job.output or job.target, cut)
     after = sizes_of(cut.kept)
     return Sliced(
         str(job.file), cut.whole, cut.size, cut.segments, found.sizes, after, cut.sections, cut.left
@@ -85,7 +88,7 @@ def _size(file: Path) -> int:
         return 0
 
 
-def _write(file: Path, target: Path, cut: Cut) -> None:
+def _write(file: Path, target: Path, output: Path, cut: Cut) -> None:
     """Write the cut file, and wait until it is on the disk."""
     try:
         write(file, target, cut)
@@ -94,4 +97,4 @@ def _write(file: Path, target: Path, cut: Cut) -> None:
     except OSError as error:
         from packager.emit.place import cannot_write  # noqa: PLC0415 - not worth its time in the process beside
 
-        raise cannot_write(target, error, cut.size) from error
+        raise cannot_write(output, error, cut.size) from error

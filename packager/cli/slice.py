@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,11 +97,12 @@ def slice(  # noqa: A001 - commands are found by their names
     with ExitStack() as stack:
         if not dry_run and output is not None and outputs[0] != output:
             stack.enter_context(_directory(output))
-        targets = [None if dry_run else stack.enter_context(placed(each, force=force)) for each in outputs]
-        jobs = [
-            Job(file, gpus, policy_of(file.name, ptx, minors), target)
-            for file, target in zip(files, targets or [None] * len(files), strict=True)
-        ]
+        jobs = [Job(file, gpus, policy_of(file.name, ptx, minors)) for file in files]
+        if not dry_run:
+            jobs = [
+                replace(job, target=stack.enter_context(placed(each, force=force)), output=each)
+                for job, each in zip(jobs, outputs, strict=True)
+            ]
         planned = slices(jobs)
     for _, notice in _notices([Path(each.path).name for each in planned if each.removed]):
         click.echo(notice, err=True)

@@ -79,7 +79,7 @@ def cannot_write(output: Path, error: OSError, most: int) -> DpackError:
     free = shutil.disk_usage(output.parent).free
     return DpackError(
         what,
-        f"{reason} in {output.parent}: the bundle's files have {most:,} bytes, {free:,} bytes are free there",
+        f"{reason} in {output.parent}: it takes up to {most:,} bytes, {free:,} bytes are free there",
         next="make room, or choose another place with -o",
     )
 

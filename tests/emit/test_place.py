@@ -186,7 +186,7 @@ def test_a_full_disk_names_the_place_and_the_bytes(tmp_path, form):
     text = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     *_, message = text.splitlines()
     assert f"cannot write {disk}/out: No space left on device in {disk}: " in message
-    assert "the bundle's files have 3,000,000 bytes, 2,097,152 bytes are free there" in message
+    assert "it takes up to 3,000,000 bytes, 2,097,152 bytes are free there" in message
 
 
 def test_the_swap_of_directories_is_undone_when_it_fails(tmp_path, monkeypatch):

@@ -1,9 +1,11 @@
-"""Slices of single files, with no program or plan about them: ``dpack slice``."""
+"""Slices of files alone, with no program or plan about them: ``dpack slice``."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,24 +13,18 @@ from packager.arch import Gpu
 from packager.cuda.cut import Cut, Left, SectionCut, write
 from packager.cuda.question import Question, Sizes, answer, sizes_of
 from packager.cuda.select import Policy
-from packager.errors import DpackError
+from packager.errors import DpackError, usage
+from packager.resolve.elf import ElfFile
 from packager.worker import spread
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """A file to slice for some GPUs by a policy, and where the slice goes; None where nothing is written.
-    ``output`` is the name that it gets in the end.
-    """
+class Output:
+    """Where slices go: to the file ``path``, or into the directory ``path``, which is made where it is missing."""
 
-    file: Path
-    gpus: tuple[Gpu, ...]
-    policy: Policy
-    target: Path | None = None
-    output: Path | None = None
-
-    def __str__(self) -> str:
-        return str(self.file)
+    path: Path
+    directory: bool
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +49,164 @@ class Sliced:
         return self.before - self.after
 
 
-def slices(jobs: Sequence[Job]) -> list[Sliced]:
-    """Plan the cut of each file and write it.
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """The files, each once, and the links: another name that was asked for, and that of the file it leads to."""
 
-    Raises DpackError for a file that cannot be read or written, changes meanwhile, or has GPU code of which none
-    runs on one of the GPUs; others may be written then.
+    files: tuple[Sliced, ...]
+    links: Mapping[str, str]
+
+
+def check_files(files: Sequence[Path]) -> None:
+    """Raise the DpackError of the first that is no ELF file or cannot be opened, before there is work done."""
+    for file in files:
+        with ElfFile(file):
+            pass
+
+
+def slice_files(
+    files: Sequence[Path], gpus: tuple[Gpu, ...], policy: Callable[[str], Policy], output: Output | None
+) -> Slices:
+    """Slice each file for some GPUs by the policy of its name; without an ``output`` nothing is written.
+
+    Raises DpackError for a file that is damaged, changes meanwhile, or has GPU code of which none runs on one of
+    the GPUs, and for an output that cannot be written. Nothing is left behind then.
     """
-    return spread(_sliced, jobs, [_size(job.file) for job in jobs])
+    own, links = _distinct(files)
+    if output is None:
+        return Slices(_sliced([_Job(file, gpus, policy(file.name)) for file in own]), links)
+    try:
+        places = _places(own, links, output)
+        with ExitStack() as stack:
+            if output.directory:
+                stack.enter_context(_directory(output.path))
+            jobs = [
+                _Job(file, gpus, policy(file.name), stack.enter_context(_placed(place, output)), place)
+                for file, place in zip(own, places, strict=True)
+            ]
+            for name, target in links.items():
+                stack.enter_context(_placed(output.path / name, output)).symlink_to(target)
+            done = _sliced(jobs)
+            with _undisturbed():
+                stack.close()  # all of them get their names, or none does
+        return Slices(done, links)
+    except OSError as error:
+        raise _cannot_write(Path(error.filename2 or output.path), error, sum(map(_size, own))) from error
 
 
-def _sliced(job: Job) -> Sliced:
+def _distinct(files: Sequence[Path]) -> tuple[list[Path], dict[str, str]]:
+    """Each file once, by a name of its own where it has one, and its other names as links."""
+    same: dict[tuple[int, int], list[Path]] = {}
+    for file in files:
+        same.setdefault(_identity(file), []).append(file)
+    own, links = list[Path](), dict[str, str]()
+    for names in same.values():
+        file = next((name for name in names if not name.is_symlink()), names[0])
+        own.append(file)
+        links |= {name.name: file.name for name in names if name.name != file.name}
+    return own, links
+
+
+def _identity(file: Path) -> tuple[int, int]:
+    known = file.stat()
+    return known.st_dev, known.st_ino
+
+
+def _places(own: Sequence[Path], links: Mapping[str, str], output: Output) -> list[Path]:
+    """Where each file goes. DpackError (exit 2) where one cannot be written there, before any work is done."""
+    from packager.emit.place import check_output  # noqa: PLC0415 - not for the process beside
+
+    path = output.path
+    if not output.directory:
+        _check_apart(path, own)
+        check_output(path, force=output.force)
+        return [path]
+    names = [*(file.name for file in own), *links]
+    twice = sorted(name for name in names if names.count(name) > 1)
+    if twice:
+        raise usage(
+            f"cannot write {path / twice[0]}", "two of the files have that name", next="slice them one by one"
+        )
+    if not path.is_dir():
+        if os.path.lexists(path):
+            raise usage(f"cannot write into {path}", "it is no directory", next="name another with -o")
+        check_output(path, force=False)
+    else:
+        for name in names:
+            _check_apart(path / name, own)
+            check_output(path / name, force=output.force)
+    return [path / file.name for file in own]
+
+
+def _check_apart(place: Path, files: Sequence[Path]) -> None:
+    for file in files:
+        if place.exists() and place.samefile(file):
+            raise usage(
+                f"cannot write {place}", f"it is {file}, a file to slice", next="choose another name with -o"
+            )
+
+
+@contextmanager
+def _directory(path: Path) -> Iterator[None]:
+    """A directory that is there, or is made and goes away again when the body raises."""
+    made = not path.exists()
+    path.mkdir(exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        if made:
+            with suppress(OSError):  # not empty: somebody else writes there
+                path.rmdir()
+        raise
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the body is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _placed(place: Path, output: Output) -> Iterator[Path]:
+    from packager.emit.place import placed  # noqa: PLC0415 - not for the process beside
+
+    with placed(place, force=output.force) as beside:
+        yield beside
+
+
+def _cannot_write(place: Path, error: OSError, most: int) -> DpackError:
+    from packager.emit.place import cannot_write  # noqa: PLC0415 - not for the process beside
+
+    return cannot_write(place, error, most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A file to slice; the slice is written to ``target``, which becomes ``place`` in the end."""
+
+    file: Path
+    gpus: tuple[Gpu, ...]
+    policy: Policy
+    target: Path | None = None
+    place: Path | None = None
+
+    def __str__(self) -> str:
+        return str(self.file)
+
+
+def _sliced(jobs: Sequence[_Job]) -> tuple[Sliced, ...]:
+    return tuple(spread(_done, jobs, [_size(job.file) for job in jobs]))
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size
+
+
+def _done(job: _Job) -> Sliced:
     found = answer(Question(job.file, job.gpus, job.policy, cut=True))
     if found.cut is None:
         raise DpackError(
@@ -73,28 +217,18 @@ def _sliced(job: Job) -> Sliced:
         )
     cut = found.cut
     if job.target is not None:
-        _write(job.file, job.target, job.output or job.target, cut)
+        _write(job, job.target, cut)
     after = sizes_of(cut.kept)
     return Sliced(
         str(job.file), cut.whole, cut.size, cut.segments, found.sizes, after, cut.sections, cut.left
     )
 
 
-def _size(file: Path) -> int:
-    """What there is to read; 0 for what the reader will complain of."""
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
-
-
-def _write(file: Path, target: Path, output: Path, cut: Cut) -> None:
+def _write(job: _Job, target: Path, cut: Cut) -> None:
     """Write the cut file, and wait until it is on the disk."""
     try:
-        write(file, target, cut)
+        write(job.file, target, cut)
         with target.open("rb") as written:
             os.fsync(written.fileno())
     except OSError as error:
-        from packager.emit.place import cannot_write  # noqa: PLC0415 - not worth its time in the process beside
-
-        raise cannot_write(output, error, cut.size) from error
+        raise _cannot_write(job.place or target, error, cut.size) from error

@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from packager.errors import DpackError
@@ -35,7 +34,7 @@ class Worker:
     def __init__(self, child: subprocess.Popen[bytes]) -> None:
         assert child.stdin is not None  # noqa: S101 - for mypy: both are pipes
         assert child.stdout is not None  # noqa: S101
-        self._calls, self._answers = child.stdin, child.stdout
+        self._calls, self._answers, self.end = child.stdin, child.stdout, child.kill
 
     def ask(self, calls: Sequence[Call]) -> None:
         """Hand over some calls; all that were asked before must be answered first, lest both ends wait."""
@@ -86,59 +85,83 @@ def spread(function: Callable[[Item], Result], items: Sequence[Item], sizes: Seq
     if not items:
         return []
     first, *others = sorted(range(len(items)), key=lambda number: -sizes[number])
-    work: _Work[Item, Result] = _Work(items, others)
+    work: _Work[Item, Result] = _Work(function, items, others)
     if sum(sizes[number] for number in others) < _WORTH or len(os.sched_getaffinity(0)) == 1:
-        work.take(function, first)
-        work.take_all(function)
+        work.take(first)
+        work.take_all()
     else:
         with started() as worker:
-            there = partial(_called, worker, function)
-            beside = threading.Thread(target=work.take_all, args=(there,), daemon=True)
-            beside.start()
-            work.take(function, first)  # here, where its result need not travel
-            work.take_all(function)
-            beside.join()
+            _shared(work, first, worker)
     return [_result(work.done[number]) for number in range(len(items))]
 
 
 class _Work(Generic[Item, Result]):
     """Items that are still to do, by number, and what became of the others."""
 
-    def __init__(self, items: Sequence[Item], todo: Sequence[int]) -> None:
-        self._items = items
+    def __init__(
+        self, function: Callable[[Item], Result], items: Sequence[Item], todo: Sequence[int]
+    ) -> None:
+        self._function, self._items = function, items
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in todo:
             self._todo.put(number)
-        self.done: dict[int, Result | DpackError] = {}
+        self.done: dict[int, Result | Exception] = {}
 
-    def take(self, call: Callable[[Item], Result], number: int) -> None:
+    def take(self, number: int) -> None:
+        """Do one of the items here."""
         try:
-            self.done[number] = call(self._items[number])
+            self.done[number] = self._function(self._items[number])
         except DpackError as error:
             self.done[number] = error
 
-    def take_all(self, call: Callable[[Item], Result]) -> None:
+    def take_all(self) -> None:
+        """Do what is left here."""
         with suppress(queue.Empty):
             while True:
-                self.take(call, self._todo.get_nowait())
+                self.take(self._todo.get_nowait())
+
+    def give_all(self, worker: Worker) -> None:
+        """Let the worker do what is left, one item after the other, until it is gone."""
+        with suppress(queue.Empty):
+            while True:
+                number = self._todo.get_nowait()
+                worker.ask([(self._function, self._items[number])])
+                try:
+                    self.done[number] = worker.answer()
+                except DpackError as error:
+                    self.done[number] = error
+                except EOFError:
+                    self.done[number] = _gone(self._items[number])
+                    return
+                except Exception as error:  # noqa: BLE001 - raised in the thread that waits
+                    self.done[number] = error
+                    return
 
 
-def _called(worker: Worker, function: Callable[[Item], Result], item: Item) -> Result:
-    """The call, made by the worker; meanwhile this thread waits."""
-    worker.ask([(function, item)])
+def _shared(work: _Work[Item, Result], first: int, worker: Worker) -> None:
+    """Do the first item and as many as there is time for here, the others with the worker."""
+    beside = threading.Thread(target=work.give_all, args=(worker,), daemon=True)
+    beside.start()
     try:
-        result: Result = worker.answer()
-    except EOFError:
-        raise DpackError(
-            f"cannot read {item}",
-            "the process that read it was ended",
-            next="run dpack again; `dmesg` tells whether the kernel ended it for want of memory",
-        ) from None
-    return result
+        work.take(first)  # here, where its result need not travel
+        work.take_all()
+        beside.join()
+    except BaseException:
+        worker.end()
+        beside.join()  # before the pipes are closed that it reads
+        raise
 
 
-def _result(outcome: Result | DpackError) -> Result:
-    if isinstance(outcome, DpackError):
+def _gone(item: object) -> DpackError:
+    return DpackError(
+        f"cannot read {item}",
+        "the process that read it was ended",
+        next="run dpack again; `dmesg` tells whether the kernel ended it for want of memory",
+    )
+
+
+def _result(outcome: Result | Exception) -> Result:
+    if isinstance(outcome, Exception):
         raise outcome
     return outcome
 

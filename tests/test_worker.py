@@ -1,6 +1,7 @@
 """Calls in another process: their results in order, their errors, and a process that is gone."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -56,7 +57,7 @@ def test_it_ends_with_its_context_and_with_dpack(tmp_path):
     with started() as worker:
         worker.ask([(eval, MY_PID)])
         pid = worker.answer()
-    assert not Path(f"/proc/{pid}").exists()
+    assert _ended(pid)
     script = f"""
 import os
 from packager.worker import started
@@ -67,15 +68,34 @@ with started() as worker:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, cwd=tmp_path)
     for _ in range(1000):
-        if not Path(f"/proc/{int(done.stdout)}").exists():
+        if _ended(int(done.stdout)):
             return
         time.sleep(0.01)
     pytest.fail("the process outlived the one that started it")
 
 
+def _ended(pid):
+    """Whether a process is gone, or waits for somebody to read its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+@pytest.fixture
+def two_processors(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
+
+def waits_for(flag, then=":"):
+    """A command for sh that waits ten seconds at the most."""
+    return f"for i in $(seq 1000); do [ -e {flag} ] && break; sleep 0.01; done; {then}"
+
+
+@pytest.mark.usefixtures("two_processors")
 def test_two_processes_share_the_items(tmp_path):
     flag = tmp_path / "flag"
-    here = f"while [ ! -e {flag} ]; do sleep 0.01; done; echo $PPID"
+    here = waits_for(flag, "echo $PPID")
     first, second = spread(getoutput, [here, f"touch {flag}; echo $PPID"], [LARGE + 1, LARGE])
     assert int(first) == os.getpid()
     assert int(second) != os.getpid()
@@ -92,12 +112,38 @@ def test_the_first_item_with_an_error_is_told():
         spread(Arch.parse, ["8.6", "first", "second"], [LARGE, LARGE, 2 * LARGE])
 
 
-def test_an_item_whose_process_was_ended_is_named(tmp_path):
-    flag = tmp_path / "flag"
-    here = f"while [ ! -e {flag} ]; do sleep 0.01; done"
+@pytest.mark.usefixtures("two_processors")
+def test_an_item_whose_process_was_ended_is_named_and_the_others_are_done(tmp_path):
+    flag, last = tmp_path / "flag", tmp_path / "last"
+    items = [f"touch {last}", f"touch {flag}; kill -9 $PPID", waits_for(flag)]
     with pytest.raises(DpackError, match="the process that read it was ended") as raised:
-        spread(getoutput, [here, f"touch {flag}; kill -9 $PPID"], [LARGE + 1, LARGE])
+        spread(getoutput, items, [LARGE, LARGE + 1, LARGE + 2])
     assert "kill -9" in raised.value.what
+    assert last.exists()
+
+
+SPREAD = """
+import os, sys
+from packager.worker import spread
+os.sched_getaffinity = lambda _: {0, 1}
+wait = "open({flag!r}, 'a').write('.') and __import__('time').sleep(60)"
+try:
+    spread(eval, 4 * [wait.format(flag=sys.argv[1])], 4 * [1 << 30])
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_an_interrupt_ends_both_processes_without_a_word(tmp_path):
+    flag = tmp_path / "flag"
+    command = [sys.executable, "-c", SPREAD, str(flag)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as dpack:
+        for _ in range(1000):
+            if flag.exists() and flag.stat().st_size == 2:  # both are at work, and two items wait
+                break
+            time.sleep(0.01)
+        dpack.send_signal(signal.SIGINT)
+        assert dpack.communicate(timeout=30) == ("interrupted\n", "")
 
 
 @pytest.mark.parametrize(("size", "cores"), [(1, 2), (LARGE, 1)], ids=["little to do", "one processor"])

@@ -8,25 +8,26 @@ from typing import TYPE_CHECKING, Any
 from packager.account.size import human
 from packager.account.table import Table, text
 from packager.arch import Gpu, spelling
-from packager.slicing import Sliced
+from packager.slicing import Sliced, Slices
 
 if TYPE_CHECKING:
     from packager.recipes import Licence
 
 
-def slices_text(slices: Sequence[Sliced], gpus: Sequence[Gpu]) -> str:
+def slices_text(done: Slices, gpus: Sequence[Gpu]) -> str:
     """Of one file the sizes before and after, by section and by architecture; of several a line each and the sum.
     Then what could not go, and why.
     """
-    if len(slices) == 1:
-        return _text(slices[0], gpus)
-    rows = [(s.path, human(s.before), human(s.after), _fate(s)) for s in slices]
-    before, after = sum(s.before for s in slices), sum(s.after for s in slices)
+    links = "".join(f"{name} is a link to {target}\n" for name, target in done.links.items())
+    if len(done.files) == 1:
+        return _text(done.files[0], gpus) + links
+    rows = [(s.path, human(s.before), human(s.after), _fate(s)) for s in done.files]
+    before, after = sum(s.before for s in done.files), sum(s.after for s in done.files)
     columns = ("file", "before", f"for {_and(gpus)}", "")
     table = Table(
         columns, (*rows, ("together", human(before), human(after), f"{human(before - after)} less"))
     )
-    return text(table) + "".join(f"{s.path}: {line}" for s in slices for line in _left(s))
+    return text(table) + "".join(f"{s.path}: {line}" for s in done.files for line in _left(s)) + links
 
 
 def _text(sliced: Sliced, gpus: Sequence[Gpu]) -> str:
@@ -72,9 +73,13 @@ def _by_arch(sliced: Sliced) -> Iterator[tuple[str, int, int]]:
         yield spelling(kind, arch), before, sliced.code_after.get((arch, kind), 0)
 
 
-def slices_document(slices: Sequence[Sliced], gpus: Sequence[Gpu]) -> dict[str, Any]:
+def slices_document(done: Slices, gpus: Sequence[Gpu]) -> dict[str, Any]:
     """One JSON document for several files, sizes in bytes."""
-    return {"gpus": [str(gpu) for gpu in gpus], "files": list(map(_slice_json, slices))}
+    return {
+        "gpus": [str(gpu) for gpu in gpus],
+        "files": list(map(_slice_json, done.files)),
+        "links": dict(done.links),
+    }
 
 
 def _slice_json(sliced: Sliced) -> dict[str, Any]:

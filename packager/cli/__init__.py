@@ -24,8 +24,8 @@ _COMMANDS = {
     "push": "Push an image to a registry.",
     "fetch": "Fetch NVIDIA's libraries from the package index.",
     "targets": "List the devices that dpack knows, and the systems they run.",
-    "gpu": "Show the GPU code in a file, by architecture.",
-    "slice": "Cut from a file the GPU code that a GPU cannot run.",
+    "gpu": "Show the GPU code in files, by architecture.",
+    "slice": "Cut from files the GPU code that a GPU cannot run.",
     "recipes": "Show what dpack knows about libraries and models.",
     "completion": "Print the completion script for your shell.",
 }

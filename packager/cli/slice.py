@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from packager.cli.printing import print_json
 if TYPE_CHECKING:
     from packager.cuda.select import Ptx
     from packager.recipes import Licence
+    from packager.slicing import Output
 
 
 @click.command()
@@ -48,9 +48,10 @@ if TYPE_CHECKING:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=click.Path(),
     metavar="OUT",
-    help="Where to write: a file, or a directory, which several files need and which is made when it is missing.",
+    help="Where to write: a file, or a directory, which several files need. It is made when it is missing; for one "
+    "file it must be there or end in /.",
 )
 @click.option("-f", "--force", is_flag=True, help="Replace files that exist.")
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would go, write nothing.")
@@ -64,7 +65,7 @@ def slice(  # noqa: A001 - commands are found by their names
     exact: bool,
     ptx: Ptx,
     minors: bool | None,
-    output: Path | None,
+    output: str | None,
     force: bool,
     dry_run: bool,
     vendor: bool,
@@ -73,8 +74,8 @@ def slice(  # noqa: A001 - commands are found by their names
     """Cut from programs and shared objects the GPU code that the given GPUs cannot run.
 
     A file gets smaller, not sparse; what stays is the same to the bit, at the same address, and the ordinary
-    loader loads it. What no proof allows to go stays, and is named. NVIDIA's own files need --vendor. Nothing is
-    written when one of the files cannot be sliced.
+    loader loads it. What no proof allows to go stays, and is named. NVIDIA's own files need --vendor. Links among
+    the files stay links. Nothing is written when one of the files cannot be sliced.
 
     \b
       dpack slice libmine.so --gpu sm_86 -o small/libmine.so
@@ -85,72 +86,37 @@ def slice(  # noqa: A001 - commands are found by their names
     from packager.account.slicing import slices_document, slices_text
     from packager.arch import Gpu
     from packager.cuda.question import policy_of
-    from packager.emit.place import placed
-    from packager.slicing import Job, slices
+    from packager.slicing import check_files, slice_files
 
     if output is None and not dry_run:
         raise click.UsageError("Name the file to write with -o, or look first with -n.")
     gpus = tuple(Gpu(each.arch, each.exact or exact) for each in map(Gpu.of, names))
-    outputs = _outputs(files, output, force=force) if output is not None else []
+    check_files(files)
     if not (vendor or dry_run):
         _refuse_vendor(files)
-    with ExitStack() as stack:
-        if not dry_run and output is not None and outputs[0] != output:
-            stack.enter_context(_directory(output))
-        jobs = [Job(file, gpus, policy_of(file.name, ptx, minors)) for file in files]
-        if not dry_run:
-            jobs = [
-                replace(job, target=stack.enter_context(placed(each, force=force)), output=each)
-                for job, each in zip(jobs, outputs, strict=True)
-            ]
-        planned = slices(jobs)
-    for _, notice in _notices([Path(each.path).name for each in planned if each.removed]):
+    done = slice_files(
+        files,
+        gpus,
+        lambda name: policy_of(name, ptx, minors),
+        None if dry_run or output is None else _output(output, several=len(files) > 1, force=force),
+    )
+    for _, notice in _notices([Path(each.path).name for each in done.files if each.removed]):
         click.echo(notice, err=True)
     if as_json:
-        print_json(slices_document(planned, gpus))
+        print_json(slices_document(done, gpus))
     else:
-        click.echo(slices_text(planned, gpus), nl=False)
+        click.echo(slices_text(done, gpus), nl=False)
 
 
-def _outputs(files: tuple[Path, ...], output: Path, *, force: bool) -> list[Path]:
-    """Where each file goes. DpackError (exit 2) where one cannot be written there, before any work is done."""
+def _output(name: str, *, several: bool, force: bool) -> Output:
+    """A directory where it is written as one, is one, or must be one."""
     from packager.emit import check_output
-    from packager.errors import usage
+    from packager.slicing import Output
 
-    if len(files) == 1 and not output.is_dir():
-        outputs = [output]
-    else:
-        outputs = [output / file.name for file in files]
-        same = {each.name for each in outputs if [other.name for other in outputs].count(each.name) > 1}
-        if same:
-            what = f"cannot write {output / min(same)}"
-            raise usage(what, "two of the files have that name", next="slice them one by one")
-        if output.exists() and not output.is_dir():
-            raise usage(
-                f"cannot write into {output}", "it is a file", next="name a directory for several files"
-            )
-        if not output.exists():
-            check_output(output, force=False)
-    for file, each in zip(files, outputs, strict=True):
-        if each.exists() and file.exists() and each.samefile(file):
-            raise usage(f"cannot write {each}", "it is the file to slice", next="choose another name with -o")
-        if each == output or output.is_dir():
-            check_output(each, force=force)
-    return outputs
-
-
-@contextmanager
-def _directory(path: Path) -> Iterator[None]:
-    """A directory that is there, or is made and goes away again when the body raises."""
-    made = not path.exists()
-    path.mkdir(exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        if made:
-            with suppress(OSError):  # not empty: somebody else writes there
-                path.rmdir()
-        raise
+    path = Path(name)
+    if name == "-":
+        check_output(path, force=force)  # which says that it goes to no stream
+    return Output(path, several or name.endswith("/") or os.path.isdir(path), force)  # noqa: PTH112 - which knows names that are too long
 
 
 def _refuse_vendor(files: Sequence[Path]) -> None:
@@ -159,7 +125,9 @@ def _refuse_vendor(files: Sequence[Path]) -> None:
 
     for names, notice in _notices([file.name for file in files]):
         what = f"cannot slice {', '.join(names)}"
-        raise DpackError(what, notice, next="where you may: --vendor; -n shows what it would save")
+        raise DpackError(
+            what, notice, next="leave them out, or, where you may, --vendor; -n shows what it would save"
+        )
 
 
 def _notices(names: Sequence[str]) -> Iterator[tuple[list[str], str]]:

@@ -65,7 +65,8 @@ def placed(output: Path, *, force: bool) -> Iterator[Path]:
         check_output(output, force=force)
         _rename(beside, output)
     except BaseException:
-        _remove(beside)
+        with contextlib.suppress(OSError):  # what happened first is what counts
+            _remove(beside)
         raise
     _sync(output.parent)
 
@@ -118,7 +119,8 @@ def _sync(directory: Path) -> None:
 
 
 def _beside(output: Path) -> Path:
-    return output.parent / f".{output.name[:200]}.{secrets.token_hex(4)}.dpack"
+    name = os.fsdecode(os.fsencode(output.name)[:200])  # a name has at most 255 bytes
+    return output.parent / f".{name}.{secrets.token_hex(4)}.dpack"
 
 
 def _is_directory(path: Path) -> bool:

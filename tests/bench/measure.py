@@ -74,13 +74,12 @@ def measure(tool: Tool, *, watched: bool = False) -> Cost:
         watch = Watch([process.pid for process in processes]) if watched else None
         usages = [_reap(process) for process in processes]
         wall = time.perf_counter() - start
+        seen = watch.ended() if watch else 0
     if any(process.returncode for process in processes):
         words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["no message"]
         raise FailedError(words[-1])
     cpu = sum(usage.ru_utime + usage.ru_stime for usage in usages)
-    memory = sum(usage.ru_maxrss for usage in usages) * 1024
-    if watch is not None:
-        memory = max(memory, watch.ended())
+    memory = max(seen, sum(usage.ru_maxrss for usage in usages) * 1024)
     return Cost(wall, cpu, memory, size_of(tool.writes) if tool.writes else 0)
 
 

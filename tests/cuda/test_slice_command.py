@@ -1,6 +1,10 @@
 """``dpack slice``: what is written, what is printed, and what it refuses."""
 
+import errno
 import json
+import os
+import signal
+from pathlib import Path
 
 import pytest
 from builders.fatbin import container, cubin, elf_file, member, shared_object
@@ -137,18 +141,36 @@ def test_nvidia_s_files_need_a_word(library, tmp_path):
 REFUSED = {
     "no code for it": (["--gpu", "7.0", "-o", "out.so"], "no code that runs there", 1),
     "not an architecture": (["--gpu", "large", "-o", "out.so"], "not a compute capability", 2),
-    "the file itself": (["--gpu", "8.6", "-o", "libgpu.so", "--force"], "it is the file to slice", 2),
+    "the file itself": (
+        ["--gpu", "8.6", "-o", "libgpu.so", "--force"],
+        "it is libgpu.so, a file to slice",
+        2,
+    ),
     "something is there": (["--gpu", "8.6", "-o", "answer.c"], "exists already", 2),
-    "several into a file": (["other.so", "--gpu", "8.6", "-o", "answer.c"], "it is a file", 2),
+    "several into a file": (["other.so", "--gpu", "8.6", "-o", "answer.c"], "it is no directory", 2),
     "two of one name": (
         ["sub/libgpu.so", "--gpu", "8.6", "-o", "out.so"],
         "two of the files have that name",
         2,
     ),
     "one has no code for it": (["other.so", "--gpu", "5.0", "-o", "out.so"], "other.so for sm_50", 1),
+    "into a broken link": (["other.so", "--gpu", "8.6", "-o", "nothing", "-f"], "it is no directory", 2),
+    "to a stream": (["other.so", "--gpu", "8.6", "-o", "-"], "does not write to standard output", 2),
+    "over another input": (
+        ["link.so", "--gpu", "8.6", "-o", "sub", "-f"],
+        "sub/libgpu.so: it is link.so, a file to slice",
+        2,
+    ),
+    "a directory": (["sub", "--gpu", "8.6", "-o", "out.so"], "cannot read sub", 2),
+    "a name too long": (["--gpu", "8.6", "-o", "a" * 300], "File name too long", 1),
+    "a vendor's file that is not there": (
+        ["libcublas.so.12", "--gpu", "8.6", "-o", "o"],
+        "cannot read lib",
+        2,
+    ),
     "one is no ELF file": (["answer.c", "--gpu", "8.6", "-o", "out.so"], "cannot read answer.c", 2),
     "one is not there": (["none.so", "--gpu", "8.6", "-o", "out.so"], "cannot read none.so", 2),
-    "its own directory": (["--gpu", "8.6", "-o", ".", "--force"], "it is the file to slice", 2),
+    "its own directory": (["--gpu", "8.6", "-o", ".", "--force"], "a file to slice", 2),
 }
 
 
@@ -157,11 +179,15 @@ REFUSED = {
 def test_refused(tmp_path, why):
     arguments, message, code = REFUSED[why]
     (tmp_path / "other.so").write_bytes(elf_file({".rodata": container(*map(big, ("sm_80", "sm_90a")))}))
-    before = sorted(tmp_path.iterdir())
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/libgpu.so").write_bytes((tmp_path / "other.so").read_bytes())
+    (tmp_path / "link.so").symlink_to("sub/libgpu.so")
+    (tmp_path / "nothing").symlink_to("none")
+    before = sorted(tmp_path.rglob("*"))
     with pytest.raises(DpackError, match=message) as refused:
         ran("libgpu.so", *arguments)
     assert refused.value.exit == code
-    assert sorted(tmp_path.iterdir()) == before
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("made", [True, False])
@@ -181,6 +207,70 @@ def test_several_files_go_into_a_directory(library, tmp_path, made):
     assert [row[-1] for row in words[1:]] == ["less", "less", "code", "less"]
     whole, size = 2 * library.stat().st_size, 2 * (out / "libgpu.so").stat().st_size
     assert words[-1][-3:] == [*human(whole - size).split(), "less"]
+
+
+def test_a_slash_makes_a_directory_for_one_file(library, tmp_path):
+    assert ran("libgpu.so", "--gpu", "8.6", "-o", "out/").exit_code == 0
+    assert (tmp_path / "out/libgpu.so").stat().st_size < library.stat().st_size
+
+
+@pytest.mark.parametrize("way", ["link", "hard link"])
+def test_a_file_with_several_names_is_sliced_once(library, tmp_path, way):
+    names = ["libgpu.so", "libgpu.so.1", "libgpu.so.1.2"]
+    library.rename(tmp_path / names[2])
+    for name in names[:2]:
+        if way == "link":
+            (tmp_path / name).symlink_to(names[2])
+        else:
+            (tmp_path / name).hardlink_to(tmp_path / names[2])
+    done = ran(*names, names[0], "--gpu", "8.6", "-o", "out", "--json")
+    told = json.loads(done.output)
+    [file] = [path for path in (tmp_path / "out").iterdir() if not path.is_symlink()]
+    assert [each["path"] for each in told["files"]] == [file.name]
+    assert told["links"] == {
+        path.name: file.name for path in sorted((tmp_path / "out").iterdir()) if path != file
+    }
+    assert sorted([file.name, *told["links"]]) == names
+    assert {(tmp_path / "out" / name).resolve() for name in names} == {file}
+    assert file.name == names[2] or way == "hard link"
+    again = ran(*names, "--gpu", "8.6", "-n")
+    assert again.output.count(" is a link to ") == 2
+    assert "together" not in again.output
+
+
+@pytest.mark.usefixtures("library")
+def test_a_long_name_that_may_be_is_written(tmp_path):
+    assert ran("libgpu.so", "--gpu", "8.6", "-o", 120 * "é").exit_code == 0
+    assert (tmp_path / (120 * "é")).is_file()
+
+
+@pytest.mark.parametrize("fails", ["rename", "mkdir", "symlink_to"])
+def test_an_output_that_fails_leaves_nothing(library, tmp_path, monkeypatch, fails):
+    (tmp_path / "other.so").symlink_to("libgpu.so")
+
+    def refuse(self, *_, **__):
+        raise OSError(errno.EBUSY, "Device or resource busy", str(self))
+
+    monkeypatch.setattr(Path, fails, refuse)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(DpackError, match="Device or resource busy") as refused:
+        ran("libgpu.so", "other.so", "--gpu", "8.6", "-o", "out")
+    assert (refused.value.exit, bool(refused.value.next)) == (1, True)
+    assert sorted(tmp_path.iterdir()) == before
+    assert library.exists()
+
+
+def test_an_interrupt_among_the_renames_waits_for_the_last(library, tmp_path, monkeypatch):
+    (tmp_path / "other.so").write_bytes(library.read_bytes())
+    rename = Path.rename
+
+    def interrupted(self, target):
+        os.kill(os.getpid(), signal.SIGINT)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    assert ran("libgpu.so", "other.so", "--gpu", "8.6", "-o", "out").exit_code == 1
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["libgpu.so", "other.so"]
 
 
 def test_one_file_goes_into_a_directory_that_is_there(library, tmp_path):

@@ -116,6 +116,9 @@ def _relocations(
         for start in range(0, table.size - 23, _CHUNK):
             size = min(_CHUNK, table.size - start)
             words = array("Q", file.read_at(table.offset + start, size - size % 24))
-            for number in [i for i, at in enumerate(words[0::3]) if place.address <= at < end]:
+            places = words[0::3]
+            if max(places) < place.address or end <= min(places):
+                continue
+            for number in [i for i, at in enumerate(places) if place.address <= at < end]:
                 address, kind, addend = words[3 * number : 3 * number + 3]
                 yield address, addend if kind == relative else None

@@ -75,7 +75,7 @@ def slice_files(
     """
     own, links = _distinct(files)
     if output is None:
-        return Slices(_sliced([_Job(file, gpus, policy(file.name)) for file in own]), links)
+        return Slices(_sliced([_Job(file, gpus, policy(file.name)) for file in own]), dict(links))
     try:
         places = _places(own, links, output)
         with ExitStack() as stack:
@@ -85,26 +85,26 @@ def slice_files(
                 _Job(file, gpus, policy(file.name), stack.enter_context(_placed(place, output)), place)
                 for file, place in zip(own, places, strict=True)
             ]
-            for name, target in links.items():
+            for name, target in links:
                 stack.enter_context(_placed(output.path / name, output)).symlink_to(target)
             done = _sliced(jobs)
             with _undisturbed():
-                stack.close()  # all of them get their names, or none does
-        return Slices(done, links)
+                stack.close()  # an interrupt leaves all names or none
+        return Slices(done, dict(links))
     except OSError as error:
         raise _cannot_write(Path(error.filename2 or output.path), error, sum(map(_size, own))) from error
 
 
-def _distinct(files: Sequence[Path]) -> tuple[list[Path], dict[str, str]]:
-    """Each file once, by a name of its own where it has one, and its other names as links."""
+def _distinct(files: Sequence[Path]) -> tuple[list[Path], list[tuple[str, str]]]:
+    """Each file once, by a name of its own where it has one; and its other names, each with that one."""
     same: dict[tuple[int, int], list[Path]] = {}
     for file in files:
         same.setdefault(_identity(file), []).append(file)
-    own, links = list[Path](), dict[str, str]()
+    own, links = list[Path](), list[tuple[str, str]]()
     for names in same.values():
         file = next((name for name in names if not name.is_symlink()), names[0])
         own.append(file)
-        links |= {name.name: file.name for name in names if name.name != file.name}
+        links += [(name, file.name) for name in sorted({each.name for each in names} - {file.name})]
     return own, links
 
 
@@ -113,7 +113,7 @@ def _identity(file: Path) -> tuple[int, int]:
     return known.st_dev, known.st_ino
 
 
-def _places(own: Sequence[Path], links: Mapping[str, str], output: Output) -> list[Path]:
+def _places(own: Sequence[Path], links: Sequence[tuple[str, str]], output: Output) -> list[Path]:
     """Where each file goes. DpackError (exit 2) where one cannot be written there, before any work is done."""
     from packager.emit.place import check_output  # noqa: PLC0415 - not for the process beside
 
@@ -122,7 +122,7 @@ def _places(own: Sequence[Path], links: Mapping[str, str], output: Output) -> li
         _check_apart(path, own)
         check_output(path, force=output.force)
         return [path]
-    names = [*(file.name for file in own), *links]
+    names = [*(file.name for file in own), *(name for name, _ in links)]
     twice = sorted(name for name in names if names.count(name) > 1)
     if twice:
         raise usage(

@@ -131,7 +131,7 @@ class _Work(Generic[Item, Result]):
                 except DpackError as error:
                     self.done[number] = error
                 except EOFError:
-                    self.done[number] = _gone(self._items[number])
+                    self.done[number] = gone(f"cannot read {self._items[number]}")
                     return
                 except Exception as error:  # noqa: BLE001 - raised in the thread that waits
                     self.done[number] = error
@@ -152,10 +152,11 @@ def _shared(work: _Work[Item, Result], first: int, worker: Worker) -> None:
         raise
 
 
-def _gone(item: object) -> DpackError:
+def gone(what: str) -> DpackError:
+    """The error for what a worker was to do that has no answer; ``what`` could not be done."""
     return DpackError(
-        f"cannot read {item}",
-        "the process that read it was ended",
+        what,
+        "the process that did it was ended",
         next="run dpack again; `dmesg` tells whether the kernel ended it for want of memory",
     )
 

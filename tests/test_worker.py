@@ -116,7 +116,7 @@ def test_the_first_item_with_an_error_is_told():
 def test_an_item_whose_process_was_ended_is_named_and_the_others_are_done(tmp_path):
     flag, last = tmp_path / "flag", tmp_path / "last"
     items = [f"touch {last}", f"touch {flag}; kill -9 $PPID", waits_for(flag)]
-    with pytest.raises(DpackError, match="the process that read it was ended") as raised:
+    with pytest.raises(DpackError, match="the process that did it was ended") as raised:
         spread(getoutput, items, [LARGE, LARGE + 1, LARGE + 2])
     assert "kill -9" in raised.value.what
     assert last.exists()

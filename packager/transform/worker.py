@@ -56,7 +56,5 @@ class _Waiting:
         except DpackError as error:
             return error
         except EOFError:
-            raise DpackError(
-                f"cannot change {job.source}", "the program that changes files was ended"
-            ) from None
+            raise worker.gone(f"cannot change {job.source}") from None
         return path

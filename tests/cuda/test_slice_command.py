@@ -156,6 +156,11 @@ REFUSED = {
     "one has no code for it": (["other.so", "--gpu", "5.0", "-o", "out.so"], "other.so for sm_50", 1),
     "into a broken link": (["other.so", "--gpu", "8.6", "-o", "nothing", "-f"], "it is no directory", 2),
     "to a stream": (["other.so", "--gpu", "8.6", "-o", "-"], "does not write to standard output", 2),
+    "two links of one name": (
+        ["other.so", "sub/l.so", "l.so", "--gpu", "8.6", "-o", "out.so"],
+        "l.so: two of the files have that name",
+        2,
+    ),
     "over another input": (
         ["link.so", "--gpu", "8.6", "-o", "sub", "-f"],
         "sub/libgpu.so: it is link.so, a file to slice",
@@ -182,6 +187,8 @@ def test_refused(tmp_path, why):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/libgpu.so").write_bytes((tmp_path / "other.so").read_bytes())
     (tmp_path / "link.so").symlink_to("sub/libgpu.so")
+    (tmp_path / "l.so").symlink_to("other.so")
+    (tmp_path / "sub/l.so").symlink_to("../libgpu.so")
     (tmp_path / "nothing").symlink_to("none")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(DpackError, match=message) as refused:

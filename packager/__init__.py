@@ -11,7 +11,7 @@ The Plan is the product: everything before it only reads, everything after it is
 
 errors       DpackError: what, why, what was tried, the next step
 arch         names of GPU architectures, and which code runs on which GPU
-worker       calls in a process beside this one
+worker       calls in a process beside this one;  place  output written beside its place, then renamed
 recipes/     TOML ─► validated recipes: libraries, models, targets, hosts, frameworks; the only reader of recipes/
 resolve/     machine · elf (one file's facts) · sysroot (the input file system) · cache (ld.so.cache, ld.so.conf)
              · search (ld.so's rules) · symbols · strings · dlopen (recipe, note and string evidence) · imports

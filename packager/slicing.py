@@ -15,6 +15,7 @@ from packager.cuda.cut import Cut, Left, SectionCut, write
 from packager.cuda.question import Question, Sizes, answer, sizes_of
 from packager.cuda.select import Policy
 from packager.errors import DpackError, usage
+from packager.place import cannot_write, check_output, placed
 from packager.resolve.elf import ElfFile
 from packager.worker import spread
 
@@ -82,17 +83,23 @@ def slice_files(
             if output.directory:
                 stack.enter_context(_directory(output.path))
             jobs = [
-                _Job(file, gpus, policy(file.name), stack.enter_context(_placed(place, output)), place)
+                _Job(
+                    file,
+                    gpus,
+                    policy(file.name),
+                    stack.enter_context(placed(place, force=output.force)),
+                    place,
+                )
                 for file, place in zip(own, places, strict=True)
             ]
             for name, target in links:
-                stack.enter_context(_placed(output.path / name, output)).symlink_to(target)
+                stack.enter_context(placed(output.path / name, force=output.force)).symlink_to(target)
             done = _sliced(jobs)
             with _undisturbed():
                 stack.close()  # an interrupt leaves all names or none
         return Slices(done, dict(links))
     except OSError as error:
-        raise _cannot_write(Path(error.filename2 or output.path), error, sum(map(_size, own))) from error
+        raise cannot_write(Path(error.filename2 or output.path), error, sum(map(_size, own))) from error
 
 
 def _distinct(files: Sequence[Path]) -> tuple[list[Path], list[tuple[str, str]]]:
@@ -115,8 +122,6 @@ def _identity(file: Path) -> tuple[int, int]:
 
 def _places(own: Sequence[Path], links: Sequence[tuple[str, str]], output: Output) -> list[Path]:
     """Where each file goes. DpackError (exit 2) where one cannot be written there, before any work is done."""
-    from packager.emit.place import check_output  # noqa: PLC0415 - not for the process beside
-
     path = output.path
     if not output.directory:
         _check_apart(path, own)
@@ -181,20 +186,6 @@ def _undisturbed() -> Iterator[None]:
             signal.raise_signal(came[0])
 
 
-@contextmanager
-def _placed(place: Path, output: Output) -> Iterator[Path]:
-    from packager.emit.place import placed  # noqa: PLC0415 - not for the process beside
-
-    with placed(place, force=output.force) as beside:
-        yield beside
-
-
-def _cannot_write(place: Path, error: OSError, most: int) -> DpackError:
-    from packager.emit.place import cannot_write  # noqa: PLC0415 - not for the process beside
-
-    return cannot_write(place, error, most)
-
-
 @dataclass(frozen=True, slots=True)
 class _Job:
     """A file to slice; the slice is written to ``target``, which becomes ``place`` in the end."""
@@ -242,4 +233,4 @@ def _write(job: _Job, target: Path, cut: Cut) -> None:
         with target.open("rb") as written:
             os.fsync(written.fileno())
     except OSError as error:
-        raise _cannot_write(job.place or target, error, cut.size) from error
+        raise cannot_write(job.place or target, error, cut.size) from error

@@ -15,6 +15,7 @@ FILES = sorted(path for path in ROOT.rglob("*.py"))
 RANK = {
     "errors": 0,
     "arch": 1,
+    "place": 1,
     "worker": 1,
     "recipes": 2,
     "resolve": 3,

@@ -18,7 +18,7 @@ from packager.cli.output import Destined, chosen_output
 from packager.cli.printing import print_json
 from packager.cli.progress import bytes_bar
 from packager.cli.sections import OUTPUT_SECTION, SectionedCommand, option
-from packager.emit import check_output
+from packager.place import check_output
 from packager.plan import Plan
 from packager.transform.worker import started
 

@@ -110,7 +110,7 @@ def slice(  # noqa: A001 - commands are found by their names
 
 def _output(name: str, *, several: bool, force: bool) -> Output:
     """A directory where it is written as one, is one, or must be one."""
-    from packager.emit import check_output
+    from packager.place import check_output
     from packager.slicing import Output
 
     path = Path(name)

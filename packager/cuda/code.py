@@ -52,8 +52,7 @@ class Member(NamedTuple):
         return self.offset + self.size
 
 
-@dataclass(frozen=True, slots=True)
-class Container:
+class Container(NamedTuple):
     """One fatbin: a header of ``header_size`` bytes and its members without gaps; ``size`` is all of it.
 
     ``wrapped`` is True where exactly one element of ``.nvFatBinSegment``, the table through which the CUDA
@@ -74,8 +73,7 @@ class Container:
         return self.offset + self.size
 
 
-@dataclass(frozen=True, slots=True)
-class Loose:
+class Loose(NamedTuple):
     """A cubin outside every container, stored as it is or as one zstd frame; ``size`` is what it takes in the file.
 
     ``uncompressed_size`` is 0 where the frame does not say it.
@@ -96,8 +94,7 @@ class Loose:
         return self.offset + self.size
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(NamedTuple):
     """One section whose bytes the file holds and the loader maps, or one PT_LOAD where there are no sections."""
 
     name: str

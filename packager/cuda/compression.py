@@ -5,6 +5,8 @@ Frame and block headers of zstd are those of RFC 8878, section 3.1.1.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from packager.cuda.fatbin import Read
 
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -14,16 +16,23 @@ _HEADER_LIMIT = 18
 _AHEAD = 1 << 15  # a few blocks, as they are in cuBLASLt
 
 
-def zstd_frame(read: Read, offset: int, end: int) -> tuple[int, int] | None:
-    """The length of the zstd frame at ``offset`` that ends by ``end``, and of its content; None without a frame.
-
-    The content's length is 0 where the frame does not say it. Only block headers are read.
+class Frame(NamedTuple):
+    """A zstd frame: its length, that of its content (0 where it does not say it), and where its first block ends,
+    counted from the start of the frame.
     """
+
+    size: int
+    content: int
+    first: int
+
+
+def zstd_frame(read: Read, offset: int, end: int) -> Frame | None:
+    """The zstd frame at ``offset`` that ends by ``end``; None without one. Only block headers are read."""
     header = _frame_header(read(offset, _HEADER_LIMIT))
     if header is None:
         return None
     length, content, checksum = header
-    at, start, ahead = offset + length, 0, b""
+    at, start, ahead, first = offset + length, 0, b"", 0
     while at + 3 <= end:
         if at + 3 > start + len(ahead):
             start, ahead = at, read(at, min(_AHEAD, end - at))
@@ -32,9 +41,10 @@ def zstd_frame(read: Read, offset: int, end: int) -> tuple[int, int] | None:
         if kind == 3 or size > _BLOCK_LIMIT:
             return None
         at += 3 + (1 if kind == 1 else size)
+        first = first or at - offset
         if last:
             at += 4 * checksum
-            return (at - offset, content) if at <= end else None
+            return Frame(at - offset, content, first) if at <= end else None
     return None
 
 

@@ -36,9 +36,10 @@ from packager.cuda.image import (
     read_image,
 )
 from packager.cuda.layout import Piece
-from packager.cuda.pointers import RELATIVE, read_pointers
+from packager.cuda.pointers import read_pointers
 from packager.cuda.rebuild import Edit, rebuild
 from packager.cuda.regions import Code, Left, Region, coded, codes_of
+from packager.cuda.relocations import RELATIVE
 from packager.cuda.select import Selection
 from packager.cuda.stream import changed, write_file
 

@@ -37,9 +37,12 @@ def _frame(read: Read, offset: int, end: int) -> tuple[int, Arch, str, int] | No
     frame = zstd_frame(read, offset, end)
     if frame is None:
         return None
-    size, content = frame
-    arch = cubin_arch(zstd_head(read(offset, min(size, _HEAD)), _HEADER.size))
-    return None if arch is None else (size, arch, "zstd", content)
+    for size in (frame.first, min(frame.size, _HEAD)):  # the first block may hold less than a header
+        head = zstd_head(read(offset, size), _HEADER.size)
+        if len(head) == _HEADER.size:
+            break
+    arch = cubin_arch(head)
+    return None if arch is None else (frame.size, arch, "zstd", frame.content)
 
 
 def _image(read: Read, offset: int, end: int) -> tuple[int, Arch, str, int] | None:

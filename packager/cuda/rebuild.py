@@ -66,12 +66,15 @@ def rebuild(
         return None, []
     if why := _unreadable(image, pointers, code):
         return None, [Left(code.region.name, code.dead_size, why)]
-    into = pointers.into(code.region.start, code.region.end)
-    if _movable(image, content, code, into):
-        edit = _packed(code, into)
-        if edit.end <= code.region.end:  # else the section's alignment is larger than that of its containers
-            return edit, []
-    return _in_place(code, into, pointers)
+    if _nvcc(image, code):
+        into = pointers.into(code.region.start, code.region.end)
+        if _movable(image, content, code, into):
+            edit = _packed(code, into)
+            if (
+                edit.end <= code.region.end
+            ):  # else the section's alignment is larger than that of its containers
+                return edit, []
+    return _in_place(code, pointers)
 
 
 def _unreadable(image: Image, pointers: Pointers, code: Code) -> str:
@@ -91,17 +94,24 @@ def _unreadable(image: Image, pointers: Pointers, code: Code) -> str:
     return ""
 
 
+def _nvcc(image: Image, code: Code) -> bool:
+    """Whether a region is one of those that nvcc makes, and holds what it puts there.
+
+    In all others nothing moves: what a program put there it finds by ways of its own, offsets in a table
+    (.cask_resource) or 64-bit distances in its code (.lrodata, the medium code model).
+    """
+    region = code.region
+    known = region.name in _FATBINS and not code.loose
+    return known and region.number is not None and image.position_independent
+
+
 def _movable(image: Image, content: mmap.mmap, code: Code, into: list[Pointer]) -> bool:
     """Whether it is proven that the containers of a region can move: nothing else lies between them; none has more
     than one wrapper, whose pointer the loader sets; and nothing else, the code included, points into the region.
 
-    One without a wrapper nobody can find, as nvcc's device link leaves them behind; it moves with the others. In
-    sections that are not nvcc's nothing moves: what a program put there it finds by ways of its own, offsets in a
-    table (.cask_resource) or 64-bit distances in its code (.lrodata, the medium code model).
+    One without a wrapper nobody can find, as nvcc's device link leaves them behind; it moves with the others.
     """
     region, starts = code.region, {container.address for container in code.containers}
-    if region.name not in _FATBINS or code.loose or region.number is None or not image.position_independent:
-        return False
     wrappers = [pointer for pointer in into if pointer.place is not None]
     tables = [h for h, name in zip(image.headers, image.names, strict=True) if name == _WRAPPERS and h.loaded]
     return (
@@ -187,11 +197,11 @@ def joined(extents: Sequence[Extent]) -> list[Extent]:
     return result
 
 
-def _in_place(code: Code, into: list[Pointer], pointers: Pointers) -> tuple[Edit | None, list[Left]]:
+def _in_place(code: Code, pointers: Pointers) -> tuple[Edit | None, list[Left]]:
     candidates = [_cut_container(code, container) for container in code.containers]
     candidates += [_cut_loose(piece) for piece in code.loose if piece.offset not in code.kept]
     chosen = sorted(each for each in candidates if each is not None)
-    disturbed = _disturbed(chosen, into, pointers)
+    disturbed = _disturbed(chosen, code.region, pointers)
     good = [each for each in chosen if each.dead not in disturbed]
     stays = sum(each.size for each in chosen if each.dead in disturbed)
     left = [Left(code.region.name, stays, "something points into what would go")] if stays else []
@@ -243,11 +253,11 @@ def _cut_loose(piece: Loose) -> _Cut:
     return _Cut(whole, (whole[0] + 1, whole[1]), whole, piece.size, (), ())
 
 
-def _disturbed(chosen: list[_Cut], into: list[Pointer], pointers: Pointers) -> set[Range]:
+def _disturbed(chosen: list[_Cut], region: Region, pointers: Pointers) -> set[Range]:
     """The dead ranges of the cuts that something points into, or that the loader writes to."""
     found, ranges = set(), [each.moving for each in chosen]
     written = (byte for place in pointers.written(ranges) for byte in (place, place + 7))
-    hits = sorted([*(pointer.target for pointer in into), *written])
+    hits = sorted([*pointers.targets(region.start, region.end), *written])
     at = 0
     for each in chosen:
         while at < len(hits) and hits[at] < each.moving[0]:

@@ -1,19 +1,15 @@
 """The GPU code of a file: every fatbin container and every loose cubin in what the loader maps.
 
 The file is read a window at a time and never mapped, so that memory stays flat and a file that shrinks under us
-is an error rather than a signal. A first pass looks for containers and jumps over each one found; a second one
-looks for cubins in what is left of the sections without machine code for the CPU. Of a section that is one
-container after the other little more than their headers is read.
+is an error rather than a signal. What is found is jumped over: of a section that is one container after the other
+little more than their headers is read. In sections with machine code for the CPU nobody has seen a loose cubin,
+and none is looked for.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import stringzilla
 
@@ -32,10 +28,8 @@ from packager.resolve.elf import ElfFile
 _WINDOW = 1 << 16  # small: it stays in the processor's cache, and each false hit searches the rest again
 _FIRST_WINDOW = 1 << 12  # what comes next is most often near
 _CONTAINERS = (fatbin.MAGIC,)
-_CUBINS = (ZSTD_MAGIC, loose.ELF_MAGIC)
-_LONGEST = max(map(len, (*_CONTAINERS, *_CUBINS)))
-
-_Found = TypeVar("_Found", Container, Loose)
+_EVERY = (*_CONTAINERS, ZSTD_MAGIC, loose.ELF_MAGIC)
+_LONGEST = max(map(len, _EVERY))
 
 
 def read_gpu_code(path: Path | str, name: str | None = None) -> GpuCode:
@@ -46,17 +40,18 @@ def read_gpu_code(path: Path | str, name: str | None = None) -> GpuCode:
     with ElfFile(path, name) as file:
         every = sections_of(file)
         mapped = tuple(each for each in every if each.type == SHT_PROGBITS and each.flags & SHF_ALLOC)
-        window = _Window(file)
-        containers = tuple(_containers(window, mapped))
-        pieces = tuple(_loose(window, mapped, containers))
+        pieces = list(_pieces(_Window(file), mapped))
+        containers = [each for each in pieces if isinstance(each, Container)]
         pointers = wrapped_addresses(file, every)
         return GpuCode(
             file.name,
             file.machine,
             file.size,
             mapped,
-            tuple(replace(each, wrapped=pointers[each.address] == 1) for each in containers),
-            pieces,
+            tuple(
+                each._replace(wrapped=True) if pointers[each.address] == 1 else each for each in containers
+            ),
+            tuple(each for each in pieces if isinstance(each, Loose)),
         )
 
 
@@ -106,51 +101,16 @@ def _first(content: bytes, magics: Sequence[bytes], low: int, high: int) -> int:
     return found
 
 
-def _containers(window: _Window, sections: Sequence[Section]) -> Iterator[Container]:
+def _pieces(window: _Window, sections: Sequence[Section]) -> Iterator[Container | Loose]:
+    """What GPU code there is, in file order, without overlaps."""
     done = 0
     for section in sorted(sections, key=lambda each: each.offset):
-        span = max(done, section.offset), section.offset + section.size
-        for container in _walk(window, _CONTAINERS, section, span, fatbin.container_at):
-            done = container.end
-            yield container
-
-
-def _loose(window: _Window, sections: Sequence[Section], containers: Sequence[Container]) -> Iterator[Loose]:
-    """Cubins between the containers, in file order."""
-    done = 0
-    for section in sorted(sections, key=lambda each: each.offset):
-        if section.flags & SHF_EXECINSTR:
-            continue
-        for span in _gaps(section, containers):
-            for piece in _walk(window, _CUBINS, section, span, loose.loose_at):
-                if piece.offset >= done:
-                    done = piece.end
-                    yield piece
-
-
-def _gaps(section: Section, containers: Sequence[Container]) -> Iterator[tuple[int, int]]:
-    """What of the section no container takes, as (start, end) in the file."""
-    start, end = section.offset, section.offset + section.size
-    first = bisect_right(containers, start, key=lambda each: each.end)
-    for container in islice(containers, first, None):
-        if container.offset >= end:
-            break
-        yield start, container.offset
-        start = container.end
-    yield start, end
-
-
-def _walk(
-    window: _Window,
-    magics: Sequence[bytes],
-    section: Section,
-    span: tuple[int, int],
-    read: Callable[[fatbin.Read, Section, int], _Found | None],
-) -> Iterator[_Found]:
-    """What ``read`` finds in the span where one of the magics stands, without overlaps."""
-    at, end = span
-    while (at := window.find(magics, at, end)) >= 0:
-        found = read(window.read, section, at)
-        if found is not None:
-            yield found
-        at = at + 1 if found is None else found.end
+        magics = _CONTAINERS if section.flags & SHF_EXECINSTR else _EVERY
+        at, end = max(done, section.offset), section.offset + section.size
+        while (at := window.find(magics, at, end)) >= 0:
+            found = fatbin.container_at(window.read, section, at) or loose.loose_at(window.read, section, at)
+            if found is None:
+                at += 1
+            else:
+                yield found
+                at = done = found.end

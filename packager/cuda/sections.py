@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import struct
-from array import array
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from packager.cuda.code import Section
+from packager.cuda.relocations import ENTRY_SIZE, RELATIVE, Relocations
 from packager.resolve.elf import PT_LOAD, ElfFile
 
 SHT_PROGBITS, SHT_RELA = 1, 4
@@ -19,10 +19,9 @@ WRAPPERS = ".nvFatBinSegment"
 
 _WRAPPER = struct.Struct("<IIQQ")  # magic, version, address of the container, file name or prelinked fatbins
 _WRAPPER_MAGIC = 0x466243B1
-_RELATIVE = {"x86_64": 8, "aarch64": 1027}  # R_X86_64_RELATIVE, R_AARCH64_RELATIVE
 _HEADER = struct.Struct("<IIQQQQIIQQ")
 _TABLE_LIMIT = 1 << 16
-_CHUNK = 24 * (1 << 15)
+_CHUNK = ENTRY_SIZE << 16
 
 
 def sections_of(file: ElfFile) -> tuple[Section, ...]:
@@ -109,16 +108,12 @@ def _relocations(
     file: ElfFile, sections: tuple[Section, ...], place: Section
 ) -> Iterator[tuple[int, int | None]]:
     """Address of each relocated word in ``place``, and what a relative relocation makes of it."""
-    relative, end = _RELATIVE.get(file.machine.name), place.address + place.size
+    relative = RELATIVE.get(file.machine.name)
     for table in sections:
         if table.type != SHT_RELA or not table.flags & SHF_ALLOC:
             continue
-        for start in range(0, table.size - 23, _CHUNK):
+        for start in range(0, table.size - ENTRY_SIZE + 1, _CHUNK):
             size = min(_CHUNK, table.size - start)
-            words = array("Q", file.read_at(table.offset + start, size - size % 24))
-            places = words[0::3]
-            if max(places) < place.address or end <= min(places):
-                continue
-            for number in [i for i, at in enumerate(places) if place.address <= at < end]:
-                address, kind, addend = words[3 * number : 3 * number + 3]
-                yield address, addend if kind == relative else None
+            part = Relocations(file.read_at(table.offset + start, size - size % ENTRY_SIZE))
+            for number in part.at([(place.address, place.address + place.size)]):
+                yield part.places[number], part.addends[number] if part.kinds[number] == relative else None

@@ -5,14 +5,12 @@ format      directory or tar, compressed how, with which time
 pipeline    reads each file once; hashes and writes it at the same time
 compress    zstd and gzip on many threads, with the same bytes for any number of them
 archive     tar; directory: files in place
-place       written beside the output, then renamed
 bundle      all of these together: :func:`write`
 """
 
 from packager.emit.bundle import Written, write
 from packager.emit.format import EPOCH, Format, epoch_of, format_of, level_of, top_of
 from packager.emit.item import Entry, Item, Source, in_order
-from packager.emit.place import check_output
 
 __all__ = [
     "EPOCH",
@@ -21,7 +19,6 @@ __all__ = [
     "Item",
     "Source",
     "Written",
-    "check_output",
     "epoch_of",
     "format_of",
     "in_order",

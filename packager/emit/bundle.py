@@ -10,7 +10,7 @@ from packager.emit.archive import Form, Last, write_archive
 from packager.emit.directory import write_directory
 from packager.emit.format import EPOCH, Format, level_of, top_of
 from packager.emit.item import Entry, Item, in_order
-from packager.emit.place import cannot_write, check_output, placed
+from packager.place import cannot_write, check_output, placed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from packager.emit.place import LAYOUT_MARK
 from packager.oci.below import BaseImage
 from packager.oci.descriptor import EMPTY, EMPTY_TYPE, INDEX_TYPE, MANIFEST_TYPE, Descriptor, Platform
 from packager.oci.layer import Layer
+from packager.place import LAYOUT_MARK
 
 ACCOUNT_TYPE = "application/vnd.dpack.manifest.v1+json"
 """The type of dpack.json, and of the artifact that attaches it to an image."""

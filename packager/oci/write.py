@@ -13,7 +13,6 @@ from pathlib import Path
 from packager.emit.archive import Last
 from packager.emit.item import Entry, Item, check_path, in_order
 from packager.emit.pipeline import write_all
-from packager.emit.place import cannot_write, check_output, placed
 from packager.oci import documents
 from packager.oci.below import BaseImage
 from packager.oci.descriptor import (
@@ -28,6 +27,7 @@ from packager.oci.descriptor import (
 from packager.oci.documents import ACCOUNT_TYPE, ImageOptions
 from packager.oci.layer import Layer, LayerForm, LayerSpec, Progress, stream_layer, write_layer
 from packager.oci.layout import Layout, LayoutArchive, LayoutDirectory, copy, put
+from packager.place import cannot_write, check_output, placed
 
 
 class ImageForm(StrEnum):

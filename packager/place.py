@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,7 +119,7 @@ def _sync(directory: Path) -> None:
 
 def _beside(output: Path) -> Path:
     name = os.fsdecode(os.fsencode(output.name)[:200])  # a name has at most 255 bytes
-    return output.parent / f".{name}.{secrets.token_hex(4)}.dpack"
+    return output.parent / f".{name}.{os.urandom(4).hex()}.dpack"
 
 
 def _is_directory(path: Path) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import NamedTuple
 
 from packager.errors import usage
 
@@ -19,8 +20,7 @@ _NAME = re.compile(r"(?:(?:sm|compute|lto)_)?(?P<major>[1-9]\d?)\.?(?P<minor>\d)
 _GUIDE = "CUDA C++ Programming Guide"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Arch:
+class Arch(NamedTuple):
     """A compute capability, and the suffix of code made for it: "", "a" (this chip alone) or "f" (its family)."""
 
     major: int

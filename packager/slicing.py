@@ -201,7 +201,7 @@ class _Job:
 
 
 def _sliced(jobs: Sequence[_Job]) -> tuple[Sliced, ...]:
-    return tuple(spread(_done, jobs, [_size(job.file) for job in jobs]))
+    return tuple(spread(_done, jobs, [_size(job.file) for job in jobs], _reach_disk))
 
 
 def _size(file: Path) -> int:
@@ -227,10 +227,17 @@ def _done(job: _Job) -> Sliced:
 
 
 def _write(job: _Job, target: Path, cut: Cut) -> None:
-    """Write the cut file, and wait until it is on the disk."""
     try:
-        write(job.file, target, cut)
-        with target.open("rb") as written:
-            os.fsync(written.fileno())
+        write(job.file, target, cut, to_disk=True)
     except OSError as error:
         raise cannot_write(job.place or target, error, cut.size) from error
+
+
+def _reach_disk(job: _Job) -> None:
+    """Wait until the slice is on the disk."""
+    if job.target is not None:
+        try:
+            with job.target.open("rb") as written:
+                os.fsync(written.fileno())
+        except OSError as error:
+            raise cannot_write(job.place or job.target, error, job.target.stat().st_size) from error

@@ -1,8 +1,9 @@
 """Python in a process beside this one: a second core, and imports that nobody waits for.
 
-A thread would hold Python's lock while it computes or imports. The process has a session of its own, so that
-Ctrl-C reaches dpack alone, which then ends it. Calls go in and answers come out pickled: both ends are the same
-code on the same machine. It ends by itself when dpack is gone.
+A thread would hold Python's lock while it computes or imports. There are two ways: a new process, which can import
+while this one goes on, and a copy of this one, which is there at once and has imported what this one has. Either
+has a session of its own, so that Ctrl-C reaches dpack alone, which then ends it. Calls go in and answers come out
+pickled: both ends are the same code on the same machine. It ends by itself when dpack is gone.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import gc
 import os
 import pickle
 import queue
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Generic, TypeVar
+from typing import IO, Any, Generic, NoReturn, TypeVar
 
 from packager.errors import DpackError
 
@@ -25,16 +27,15 @@ Result = TypeVar("Result")
 Call = tuple[Callable[[Any], Any], Any]
 """A function of a module, and its argument."""
 
-_WORTH = 64 << 20  # bytes: the process needs a tenth of a second to start, and so much is read in less
+_WORTH = 16 << 20  # bytes: what is read while a process is copied
 
 
 class Worker:
     """The process. It makes the calls in the order in which it gets them."""
 
-    def __init__(self, child: subprocess.Popen[bytes]) -> None:
-        assert child.stdin is not None  # noqa: S101 - for mypy: both are pipes
-        assert child.stdout is not None  # noqa: S101
-        self._calls, self._answers, self.end = child.stdin, child.stdout, child.kill
+    def __init__(self, calls: IO[bytes], answers: IO[bytes], end: Callable[[], None]) -> None:
+        """``calls`` and ``answers`` are the pipes to the process, ``end`` ends it."""
+        self._calls, self._answers, self.end = calls, answers, end
 
     def ask(self, calls: Sequence[Call]) -> None:
         """Hand over some calls; all that were asked before must be answered first, lest both ends wait."""
@@ -65,33 +66,77 @@ def started(prepare: Callable[[], None] | None = None) -> Iterator[Worker]:
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as child:
-        assert child.stdin is not None  # noqa: S101 - for mypy
+        assert child.stdin is not None  # noqa: S101 - for mypy: both are pipes
+        assert child.stdout is not None  # noqa: S101
         try:
             pickle.dump(prepare, child.stdin)
             child.stdin.flush()
-            yield Worker(child)
+            yield Worker(child.stdin, child.stdout, child.kill)
         finally:
             child.kill()
             with suppress(BrokenPipeError):  # it ended before it read all calls
                 child.stdin.close()
 
 
-def spread(function: Callable[[Item], Result], items: Sequence[Item], sizes: Sequence[int]) -> list[Result]:
+@contextmanager
+def copied() -> Iterator[Worker]:
+    """A copy of this process, which must have no other threads: one could hold a lock that nobody releases in the
+    copy.
+    """
+    (theirs, calls), (answers, ours) = os.pipe(), os.pipe()
+    number = os.fork()
+    if not number:
+        os.close(calls)
+        os.close(answers)
+        _be_copy(theirs, ours)
+    os.close(theirs)
+    os.close(ours)
+    with open(calls, "wb") as asked, open(answers, "rb") as answered:  # noqa: PTH123 - these have no paths
+        try:
+            yield Worker(asked, answered, lambda: os.kill(number, signal.SIGKILL))
+        finally:
+            os.kill(number, signal.SIGKILL)
+            os.waitpid(number, 0)
+            with suppress(BrokenPipeError):  # as above
+                asked.close()
+
+
+def _be_copy(calls: int, answers: int) -> NoReturn:
+    """What the copy does: answer, and nothing of what this process does when it ends."""
+    try:
+        os.setsid()
+        _serve(open(calls, "rb"), open(answers, "wb"))  # noqa: SIM115 - the end of the process closes them
+    except Exception:  # noqa: BLE001 - an error in dpack, shown as Python would
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(0)
+
+
+def spread(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    sizes: Sequence[int],
+    wait: Callable[[Item], None] | None = None,
+) -> list[Result]:
     """``function(item)`` for each item, the largest first, some of them in a process beside this one.
 
     Two take half the time of one at the best, and no more would help: in CUDA's closure one file is as much work
-    as all others. ``sizes`` are in bytes. Raises the DpackError of the first item that has one, when all are done.
+    as all others. ``sizes`` are in bytes. ``wait(item)`` is called here when an item is done, in a thread of its
+    own: for what waits for a disk while both processes go on. Raises the DpackError of the first item that has one,
+    when all are done.
     """
     if not items:
         return []
     first, *others = sorted(range(len(items)), key=lambda number: -sizes[number])
-    work: _Work[Item, Result] = _Work(function, items, others)
-    if sum(sizes[number] for number in others) < _WORTH or len(os.sched_getaffinity(0)) == 1:
+    work: _Work[Item, Result] = _Work(function, items, others, wait)
+    large = sum(sizes[number] for number in others) >= _WORTH
+    if large and len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1:
+        with copied() as worker:
+            _shared(work, first, worker)
+    else:
         work.take(first)
         work.take_all()
-    else:
-        with started() as worker:
-            _shared(work, first, worker)
+    work.settle()
     return [_result(work.done[number]) for number in range(len(items))]
 
 
@@ -99,20 +144,43 @@ class _Work(Generic[Item, Result]):
     """Items that are still to do, by number, and what became of the others."""
 
     def __init__(
-        self, function: Callable[[Item], Result], items: Sequence[Item], todo: Sequence[int]
+        self,
+        function: Callable[[Item], Result],
+        items: Sequence[Item],
+        todo: Sequence[int],
+        wait: Callable[[Item], None] | None,
     ) -> None:
-        self._function, self._items = function, items
+        self._function, self._items, self._wait = function, items, wait
         self._todo: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in todo:
             self._todo.put(number)
+        self._waiting: list[threading.Thread] = []
         self.done: dict[int, Result | Exception] = {}
 
     def take(self, number: int) -> None:
         """Do one of the items here."""
         try:
-            self.done[number] = self._function(self._items[number])
+            self._finish(number, self._function(self._items[number]))
         except DpackError as error:
             self.done[number] = error
+
+    def _finish(self, number: int, result: Result) -> None:
+        self.done[number] = result
+        if self._wait:
+            thread = threading.Thread(target=self._settle, args=(number, self._wait), daemon=True)
+            thread.start()
+            self._waiting.append(thread)
+
+    def _settle(self, number: int, wait: Callable[[Item], None]) -> None:
+        try:
+            wait(self._items[number])
+        except Exception as error:  # noqa: BLE001 - raised in the thread that waits
+            self.done[number] = error
+
+    def settle(self) -> None:
+        """Wait until nothing is waited for."""
+        for thread in self._waiting:
+            thread.join()
 
     def take_all(self) -> None:
         """Do what is left here."""
@@ -127,7 +195,7 @@ class _Work(Generic[Item, Result]):
                 number = self._todo.get_nowait()
                 worker.ask([(self._function, self._items[number])])
                 try:
-                    self.done[number] = worker.answer()
+                    self._finish(number, worker.answer())
                 except DpackError as error:
                     self.done[number] = error
                 except EOFError:
@@ -167,25 +235,29 @@ def _result(outcome: Result | Exception) -> Result:
     return outcome
 
 
-def main() -> None:
-    """The child: gets ready, then answers each call, and stops when nobody listens."""
-    gc.set_threshold(100_000)  # as in the process that started this one
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints is no answer
-    try:
-        if prepare := pickle.load(sys.stdin.buffer):  # noqa: S301 - written by the parent, above
-            prepare()
+def _serve(calls: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer each call, and stop when nobody listens."""
+    with suppress(EOFError, BrokenPipeError):  # there is nothing more to do
         while True:
-            calls: tuple[Call, ...] = pickle.load(sys.stdin.buffer)  # noqa: S301 - as above
-            for function, argument in calls:
+            some: tuple[Call, ...] = pickle.load(calls)  # noqa: S301 - written by the process that started this one
+            for function, argument in some:
                 try:
                     answer = function(argument)
                 except DpackError as error:
                     answer = error
                 pickle.dump(answer, answers)
                 answers.flush()
-    except (EOFError, BrokenPipeError):
-        pass  # there is nothing more to do
+
+
+def main() -> None:
+    """The new process: gets ready, then answers."""
+    gc.set_threshold(100_000)  # as in the process that started this one
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints is no answer
+    with suppress(EOFError):
+        if prepare := pickle.load(sys.stdin.buffer):  # noqa: S301 - as above
+            prepare()
+        _serve(sys.stdin.buffer, answers)
 
 
 if __name__ == "__main__":

@@ -135,12 +135,12 @@ def plan_cut(code: GpuCode, selection: Selection, source: Path | None = None) ->
     )
 
 
-def write(source: Path, target: Path, cut: Cut) -> None:
-    """Write the cut file, or a copy where nothing is cut; mode 0755.
+def write(source: Path, target: Path, cut: Cut, *, to_disk: bool = False) -> None:
+    """Write the cut file, or a copy where nothing is cut; mode 0755. ``to_disk`` where fsync follows.
 
     Raises DpackError when ``source`` is not the file that was planned for.
     """
-    write_file(source, target, cut.whole, cut.assembly)
+    write_file(source, target, cut.whole, cut.assembly, to_disk=to_disk)
 
 
 def _kept(selection: Selection) -> frozenset[int]:

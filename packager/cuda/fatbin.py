@@ -91,15 +91,15 @@ def _member(head: bytes, offset: int) -> Member | None:
     if not sound:
         return None
     return Member(
-        kind=_KINDS.get(kind, Kind.OTHER),
-        arch=Arch.of(sm, _suffix(flags)),
-        offset=offset,
-        header_size=header_size,
-        payload_size=payload,
-        compressed=_compression(flags) if compressed else "",
-        compressed_size=compressed,
-        uncompressed_size=size or payload,
-        flags=flags,
+        _KINDS.get(kind, Kind.OTHER),
+        Arch.of(sm, _suffix(flags)),
+        offset,
+        header_size,
+        payload,
+        _compression(flags) if compressed else "",
+        compressed,
+        size or payload,
+        flags,
     )
 
 

@@ -24,12 +24,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from packager.arch import Gpu, Kind, runs
+from packager.arch import Arch, Gpu, Kind, runs
 from packager.cuda.code import Container, GpuCode, Loose, Member
 
 _BINARY, _COMPILED = frozenset({Kind.CUBIN}), frozenset({Kind.PTX, Kind.LTO})
 
 Ptx = Literal["auto", "keep", "drop"]
+
+_Kind = tuple[Kind, Arch]
+"""What counts of a member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,39 +93,45 @@ class Selection:
 
 def keep(code: GpuCode, gpus: Sequence[Gpu], policy: Policy = Policy()) -> Selection:
     """What of ``code`` stays for all of ``gpus``."""
-    return Selection(
-        code,
-        tuple(gpus),
-        policy,
-        tuple(Kept(container, _members(container, gpus, policy)) for container in code.containers),
-        tuple(piece for piece in code.loose if any(runs(piece.kind, piece.arch, gpu) for gpu in gpus)),
-    )
+    known: dict[
+        tuple[_Kind, ...], tuple[int, ...]
+    ] = {}  # a library has thousands of containers, a few of them new
+    kept = []
+    for container in code.containers:
+        kinds = tuple([member[:2] for member in container.members])
+        numbers = known.get(kinds)
+        if numbers is None:
+            numbers = known[kinds] = _numbers(kinds, gpus, policy)
+        kept.append(Kept(container, tuple([container.members[number] for number in numbers])))
+    loose = tuple(piece for piece in code.loose if any(runs(piece.kind, piece.arch, gpu) for gpu in gpus))
+    return Selection(code, tuple(gpus), policy, tuple(kept), loose)
 
 
-def _members(container: Container, gpus: Sequence[Gpu], policy: Policy) -> tuple[Member, ...]:
-    stay = {member.offset for gpu in gpus for member in _for_one(container, gpu, policy)}
-    return tuple(m for m in container.members if m.offset in stay or m.kind is Kind.OTHER)
+def _numbers(kinds: Sequence[_Kind], gpus: Sequence[Gpu], policy: Policy) -> tuple[int, ...]:
+    """Which members of a container stay, of which all that counts is given."""
+    stay = {number for gpu in gpus for number in _for_one(kinds, gpu, policy)}
+    return tuple(n for n, (kind, _) in enumerate(kinds) if n in stay or kind is Kind.OTHER)
 
 
-def _for_one(container: Container, gpu: Gpu, policy: Policy) -> Iterable[Member]:
+def _for_one(kinds: Sequence[_Kind], gpu: Gpu, policy: Policy) -> Iterable[int]:
     """What stays of a container for one GPU."""
-    able = [member for member in container.members if runs(member.kind, member.arch, gpu)]
-    cubins, ptx, lto = ([m for m in able if m.kind is kind] for kind in (Kind.CUBIN, Kind.PTX, Kind.LTO))
+    able = [number for number, (kind, arch) in enumerate(kinds) if runs(kind, arch, gpu)]
+    cubins, ptx, lto = ([n for n in able if kinds[n][0] is kind] for kind in (Kind.CUBIN, Kind.PTX, Kind.LTO))
     if not policy.lto:
         lto = []
     if policy.ptx == "drop":
         ptx = []
     elif policy.ptx == "auto" and not lto:
-        ptx = [] if cubins else _highest(ptx)
+        ptx = [] if cubins else _highest(ptx, kinds)
     if not (policy.prior_minors or lto):
-        cubins = _highest(cubins)
+        cubins = _highest(cubins, kinds)
     return (*cubins, *ptx, *lto)
 
 
-def _highest(members: Sequence[Member]) -> list[Member]:
-    """The members with the highest number, whatever their suffix."""
-    top = max((member.arch.capability for member in members), default=None)
-    return [member for member in members if member.arch.capability == top]
+def _highest(numbers: Sequence[int], kinds: Sequence[_Kind]) -> list[int]:
+    """Those with the highest SM, whatever their suffix."""
+    top = max((kinds[number][1].capability for number in numbers), default=None)
+    return [number for number in numbers if kinds[number][1].capability == top]
 
 
 def runnable(code: GpuCode, gpu: Gpu) -> bool:

@@ -97,6 +97,7 @@ def main() -> None:
         # The reader of our output went away (dpack plan … | head): nothing is wrong, and nothing is left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_NO)
+    gc.freeze()  # nobody needs to look for cycles in what ends now
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -83,14 +83,14 @@ def _wants(file: str, lacks: Sequence[Unmet]) -> str:
 
 
 def _for_gpus(plan: Plan, ground: Ground, slicing: Slicing) -> Plan:
-    from packager.cuda.question import answer  # noqa: PLC0415 - most plans name no GPU
+    from packager.cuda.question import aims, answer  # noqa: PLC0415 - most plans name no GPU
     from packager.gpu import Slicer, unfit  # noqa: PLC0415 - as above
 
     destination = ground.destination
     slicer = Slicer(destination.gpus, ground.recipes, slicing.which, slicing.ptx)
     read = [d for d in plan.decisions if d.object and _runs_there(d, destination)]
     questions = [slicer.question(d, Path(d.object.host)) for d in read if d.object]
-    answers = spread(answer, questions, [d.size for d in read])
+    answers = spread(answer, questions, [d.size for d in read], part=aims)
     found = {d.path: each for d, each in zip(read, answers, strict=True)}
     conflicts = tuple(unfit(read, found, destination, ground.recipes))
     plan = replace(

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from packager.arch import Gpu
-from packager.cuda.cut import Cut, Left, SectionCut, write
-from packager.cuda.question import Question, Sizes, answer, sizes_of
+from packager.cuda.cut import Aims, Cut, Left, SectionCut, write
+from packager.cuda.question import Question, Sizes, aims, answer, sizes_of
 from packager.cuda.select import Policy
 from packager.errors import DpackError, usage
 from packager.place import cannot_write, check_output, placed
@@ -201,15 +201,23 @@ class _Job:
 
 
 def _sliced(jobs: Sequence[_Job]) -> tuple[Sliced, ...]:
-    return tuple(spread(_done, jobs, [_size(job.file) for job in jobs], _reach_disk))
+    return tuple(spread(_done, jobs, [_size(job.file) for job in jobs], part=_aims, wait=_reach_disk))
 
 
 def _size(file: Path) -> int:
     return file.stat().st_size
 
 
-def _done(job: _Job) -> Sliced:
-    found = answer(Question(job.file, job.gpus, job.policy, cut=True))
+def _question(job: _Job) -> Question:
+    return Question(job.file, job.gpus, job.policy, cut=True)
+
+
+def _aims(job: _Job) -> Aims:
+    return aims(_question(job))
+
+
+def _done(job: _Job, result: Callable[[], Aims]) -> Sliced:
+    found = answer(_question(job), result)
     if found.cut is None:
         raise DpackError(
             f"cannot slice {job.file} for {' and '.join(map(str, found.lacking))}",

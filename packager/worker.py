@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import IO, Any, Generic, NoReturn, TypeVar
 
 from packager.errors import DpackError
@@ -113,31 +114,67 @@ def _be_copy(calls: int, answers: int) -> NoReturn:
 
 
 def spread(
-    function: Callable[[Item], Result],
+    function: Callable[..., Result],
     items: Sequence[Item],
     sizes: Sequence[int],
+    *,
+    part: Callable[[Item], Any] | None = None,
     wait: Callable[[Item], None] | None = None,
 ) -> list[Result]:
     """``function(item)`` for each item, the largest first, some of them in a process beside this one.
 
     Two take half the time of one at the best, and no more would help: in CUDA's closure one file is as much work
-    as all others. ``sizes`` are in bytes. ``wait(item)`` is called here when an item is done, in a thread of its
-    own: for what waits for a disk while both processes go on. Raises the DpackError of the first item that has one,
-    when all are done.
+    as all others. ``sizes`` are in bytes. With ``part(item)``, some of an item's work that can be done apart, it is
+    ``function(item, result=...)``, and ``result()`` is what the part gave: that of the largest item is the other
+    process's first work. ``wait(item)`` is called here when an item is done, in a thread of its own: for what
+    waits for a disk while both processes go on. Raises the DpackError of the first item that has one, when all are
+    done.
     """
     if not items:
         return []
     first, *others = sorted(range(len(items)), key=lambda number: -sizes[number])
-    work: _Work[Item, Result] = _Work(function, items, others, wait)
+    work: _Work[Item, Result] = _Work(
+        partial(_whole, function, part) if part else function, items, others, wait
+    )
     large = sum(sizes[number] for number in others) >= _WORTH
     if large and len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1:
+        aside = _Part(part, items[first]) if part else None
         with copied() as worker:
-            _shared(work, first, worker)
+            _shared(work, worker, first, partial(function, result=aside) if aside else function, aside)
     else:
         work.take(first)
         work.take_all()
     work.settle()
     return [_result(work.done[number]) for number in range(len(items))]
+
+
+def _whole(function: Callable[..., Result], part: Callable[[Item], Any], item: Item) -> Result:
+    """An item with its part, which is done where it is asked for."""
+    return function(item, result=partial(part, item))
+
+
+class _Part(Generic[Item]):
+    """What the worker finds of an item's part. Where it finds nothing, the part is done here, with its error."""
+
+    def __init__(self, part: Callable[[Item], Any], item: Item) -> None:
+        self._call = part, item
+        self._over = threading.Event()
+        self._found: list[Any] = []
+
+    def __call__(self) -> Any:
+        self._over.wait()
+        part, item = self._call
+        return self._found[0] if self._found else part(item)
+
+    def give(self, worker: Worker) -> None:
+        """Let the worker do it."""
+        try:
+            worker.ask([self._call])
+            self._found.append(worker.answer())
+        except (DpackError, EOFError):
+            pass
+        finally:
+            self._over.set()
 
 
 class _Work(Generic[Item, Result]):
@@ -157,10 +194,10 @@ class _Work(Generic[Item, Result]):
         self._waiting: list[threading.Thread] = []
         self.done: dict[int, Result | Exception] = {}
 
-    def take(self, number: int) -> None:
-        """Do one of the items here."""
+    def take(self, number: int, function: Callable[[Item], Result] | None = None) -> None:
+        """Do one of the items here, by another function than the others where one is given."""
         try:
-            self._finish(number, self._function(self._items[number]))
+            self._finish(number, (function or self._function)(self._items[number]))
         except DpackError as error:
             self.done[number] = error
 
@@ -188,8 +225,10 @@ class _Work(Generic[Item, Result]):
             while True:
                 self.take(self._todo.get_nowait())
 
-    def give_all(self, worker: Worker) -> None:
-        """Let the worker do what is left, one item after the other, until it is gone."""
+    def give_all(self, worker: Worker, aside: _Part[Item] | None) -> None:
+        """Let the worker do the part, then what is left, one item after the other, until it is gone."""
+        if aside:
+            aside.give(worker)
         with suppress(queue.Empty):
             while True:
                 number = self._todo.get_nowait()
@@ -206,12 +245,18 @@ class _Work(Generic[Item, Result]):
                     return
 
 
-def _shared(work: _Work[Item, Result], first: int, worker: Worker) -> None:
-    """Do the first item and as many as there is time for here, the others with the worker."""
-    beside = threading.Thread(target=work.give_all, args=(worker,), daemon=True)
+def _shared(
+    work: _Work[Item, Result],
+    worker: Worker,
+    first: int,
+    function: Callable[[Item], Result],
+    aside: _Part[Item] | None,
+) -> None:
+    """Do the first item and as many as there is time for here, its part and the others with the worker."""
+    beside = threading.Thread(target=work.give_all, args=(worker, aside), daemon=True)
     beside.start()
     try:
-        work.take(first)  # here, where its result need not travel
+        work.take(first, function)  # here, where its result need not travel
         work.take_all()
         beside.join()
     except BaseException:

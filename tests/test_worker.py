@@ -153,3 +153,67 @@ def test_nothing_is_started_where_it_would_not_help(monkeypatch, size, cores):
         ("a", os.getpid()),
         ("b", os.getpid()),
     ]
+
+
+def whole(item, result):
+    return item, os.getpid(), result()
+
+
+def part(item):
+    if item == "bad":
+        raise DpackError("cannot do a part", "it is bad", next="do another")
+    return item.upper(), os.getpid()
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_the_part_of_the_largest_item_is_done_in_the_other_process():
+    (first, here, (upper, there)), (second, *_) = spread(whole, "ab", [LARGE + 1, LARGE], part=part)
+    assert (first, upper, second) == ("a", "A", "b")
+    assert here == os.getpid() != there
+
+
+def test_parts_are_done_here_where_there_is_no_other_process():
+    me = os.getpid()
+    assert spread(whole, "ab", [1, 1], part=part) == [("a", me, ("A", me)), ("b", me, ("B", me))]
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_the_error_of_a_part_is_that_of_its_item():
+    with pytest.raises(DpackError, match="cannot do a part"):
+        spread(whole, ["bad", "good"], [LARGE + 1, LARGE], part=part)
+
+
+def fatal(item):
+    """Replaced by the test."""
+
+
+@pytest.mark.usefixtures("two_processors")
+def test_a_part_whose_process_was_ended_is_done_here(monkeypatch):
+    me = os.getpid()
+
+    def once(item):
+        return os._exit(1) if os.getpid() != me else item.upper()
+
+    monkeypatch.setattr(sys.modules[__name__], "fatal", once)
+    monkeypatch.setattr(once, "__qualname__", "fatal")
+    with pytest.raises(DpackError, match="the process that did it was ended") as raised:
+        spread(whole, ["first", "second"], [LARGE + 1, LARGE], part=once)
+    assert "second" in raised.value.what
+
+
+@pytest.mark.parametrize("size", [1, LARGE])
+@pytest.mark.usefixtures("two_processors")
+def test_what_waits_is_called_here_for_each_item_that_is_done(size):
+    seen = []
+    items = ["8.6", "large", "9.0"]
+    with pytest.raises(DpackError, match="'large'"):
+        spread(Arch.parse, items, [size, size, size + 1], wait=lambda item: seen.append((item, os.getpid())))
+    assert sorted(seen) == [("8.6", os.getpid()), ("9.0", os.getpid())]
+
+
+def test_what_fails_while_it_waits_is_the_error_of_its_item():
+    def wait(item):
+        raise DpackError(f"cannot wait for {item}", "no", next="go")
+
+    with pytest.raises(DpackError, match="cannot wait for a"):
+        spread(len, "ab", [1, 1], wait=wait)

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise, takewhile
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from packager.cuda.image import (
 )
 from packager.cuda.layout import Piece
 from packager.cuda.pointers import read_pointers
-from packager.cuda.rebuild import Edit, rebuild
+from packager.cuda.rebuild import Aims, Edit, aimed_at, rebuild
 from packager.cuda.regions import Code, Left, Region, coded, codes_of
 from packager.cuda.relocations import RELATIVE
 from packager.cuda.select import Selection
@@ -47,7 +48,7 @@ _ADDRESSES = 1 << 48
 _NO_ROOM = "a program's headers find no room where every kernel looks for them"
 _NO_PAGE = "too little goes to free a page"
 
-__all__ = ["Cut", "Left", "SectionCut", "plan_cut", "write"]
+__all__ = ["Aims", "Cut", "Left", "SectionCut", "code_aims", "plan_cut", "write"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,28 @@ class Cut:
         return len(self.assembly.layout.rows) if self.assembly else 0
 
 
-def plan_cut(code: GpuCode, selection: Selection, source: Path | None = None) -> Cut:
+def code_aims(source: Path) -> Aims:
+    """Which of nvcc's sections the machine code of a file refers to, or seems to; the slowest proof of a cut."""
+    image = read_image(source)
+    with Mapped(source) as content:
+        return frozenset() if _unfit(image, content) else aimed_at(image, content)
+
+
+def plan_cut(
+    code: GpuCode,
+    selection: Selection,
+    source: Path | None = None,
+    *,
+    aims: Callable[[], Aims] | None = None,
+) -> Cut:
     """Decide what goes from the file ``code`` is of: all that ``selection`` drops, as far as that is proven safe.
 
-    ``source`` is the file on this machine, where that is not the path that ``code`` shows. Raises ElfError for a
-    damaged file, DpackError for one that changed since it was scanned.
+    ``source`` is the file on this machine, where that is not the path that ``code`` shows; ``aims`` gives its
+    :func:`code_aims`, where somebody else finds them meanwhile. Raises ElfError for a damaged file, DpackError for
+    one that changed since it was scanned.
     """
     source = source or Path(code.path)
+    aims = aims or partial(code_aims, source)
     image = read_image(source)
     if image.size != code.size:
         raise changed(source)
@@ -112,7 +128,7 @@ def plan_cut(code: GpuCode, selection: Selection, source: Path | None = None) ->
     with Mapped(source) as content:
         if why := _unfit(image, content):
             return _unchanged(code, image, codes, [Left(c.region.name, c.dead_size, why) for c in dead])
-        edits, left = _edits(image, content, dead)
+        edits, left = _edits(image, content, dead, aims)
         if image.program:
             early = list(takewhile(lambda edit: not edit.spots, edits))
             edits = edits[len(early) :]
@@ -201,11 +217,13 @@ def _worth(assembly: Assembly, image: Image) -> bool:
     return bool(assembly.holes and (saved > 0 or (saved == 0 and image.gone)))
 
 
-def _edits(image: Image, content: mmap.mmap, codes: Sequence[Code]) -> tuple[list[Edit], list[Left]]:
+def _edits(
+    image: Image, content: mmap.mmap, codes: Sequence[Code], aims: Callable[[], Aims]
+) -> tuple[list[Edit], list[Left]]:
     pointers = read_pointers(image, content, [(each.region.start, each.region.end) for each in codes])
     edits, left = list[Edit](), list[Left]()
     for code in codes:
-        edit, stays = rebuild(image, content, pointers, code)
+        edit, stays = rebuild(image, content, pointers, code, aims)
         edits += [edit] if edit else []
         left += stays
     return edits, left

@@ -6,14 +6,14 @@ Values in and out that travel to another process and back: the answer has figure
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packager.arch import Arch, Gpu, Kind
 from packager.cuda.code import Loose, Member
-from packager.cuda.cut import Cut, plan_cut
+from packager.cuda.cut import Aims, Cut, code_aims, plan_cut
 from packager.cuda.scan import read_gpu_code
 from packager.cuda.select import Policy, Ptx, keep, runnable
 
@@ -58,15 +58,20 @@ class Answer:
         return tuple(sorted(arch for arch, kind in self.sizes if kind is Kind.CUBIN))
 
 
-def answer(question: Question) -> Answer:
-    """Read the file. Raises ElfError where it is damaged."""
+def aims(question: Question) -> Aims:
+    """The part of an answer that needs nothing else: what the machine code refers to, where that will be asked."""
+    return code_aims(question.path) if question.policy and question.cut else frozenset()
+
+
+def answer(question: Question, result: Callable[[], Aims]) -> Answer:
+    """Read the file; ``result`` gives its :func:`aims`. Raises ElfError where the file is damaged."""
     code = read_gpu_code(question.path)
     sizes = sizes_of(code.pieces)
     lacking = tuple(gpu for gpu in question.gpus if code and not runnable(code, gpu))
     if lacking or question.policy is None:
         return Answer(sizes, lacking)
     selection = keep(code, question.gpus, question.policy)
-    cut = plan_cut(code, selection) if question.cut else None
+    cut = plan_cut(code, selection, aims=result) if question.cut else None
     return Answer(sizes, lacking, selection.dropped_size, cut)
 
 

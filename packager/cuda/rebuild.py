@@ -22,19 +22,22 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from packager.cuda.code import Container, Loose
 from packager.cuda.image import SHF_EXECINSTR, Extent, Header, Image
 from packager.cuda.pointers import Pointer, Pointers, code_refers
-from packager.cuda.regions import Code, Left, Range, Region
+from packager.cuda.regions import Code, Left, Range, Region, regions
 
 _WRAPPER = 0x466243B1
 _WRAPPERS = ".nvFatBinSegment"
 _FATBINS = frozenset({".nv_fatbin", "__nv_relfatbin"})
 _SIZE_AT = 8
+
+Aims = frozenset[int]
+"""Sections by number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +61,30 @@ class Edit:
     end: int
 
 
+def aimed_at(image: Image, content: mmap.mmap) -> Aims:
+    """Those of nvcc's sections that machine code refers to, as far as anybody can tell."""
+    return frozenset(
+        region.number
+        for region in regions(image)
+        if region.name in _FATBINS
+        and region.number is not None
+        and code_refers(image, content, region.start, region.end)
+    )
+
+
 def rebuild(
-    image: Image, content: mmap.mmap, pointers: Pointers, code: Code
+    image: Image, content: mmap.mmap, pointers: Pointers, code: Code, aims: Callable[[], Aims]
 ) -> tuple[Edit | None, list[Left]]:
-    """The edit that drops from one region what is not kept, and what of it must stay."""
+    """The edit that drops from one region what is not kept, and what of it must stay; ``aims`` gives what
+    :func:`aimed_at` finds.
+    """
     if not code.dead_size:
         return None, []
     if why := _unreadable(image, pointers, code):
         return None, [Left(code.region.name, code.dead_size, why)]
     if _nvcc(image, code):
         into = pointers.into(code.region.start, code.region.end)
-        if _movable(image, content, code, into):
+        if _movable(image, content, code, into) and code.region.number not in aims():
             edit = _packed(code, into)
             if (
                 edit.end <= code.region.end
@@ -106,12 +122,12 @@ def _nvcc(image: Image, code: Code) -> bool:
 
 
 def _movable(image: Image, content: mmap.mmap, code: Code, into: list[Pointer]) -> bool:
-    """Whether it is proven that the containers of a region can move: nothing else lies between them; none has more
-    than one wrapper, whose pointer the loader sets; and nothing else, the code included, points into the region.
+    """Whether it is proven that the containers of a region can move as far as its data tell: nothing else lies
+    between them; none has more than one wrapper, whose pointer the loader sets; and nothing else points there.
 
     One without a wrapper nobody can find, as nvcc's device link leaves them behind; it moves with the others.
     """
-    region, starts = code.region, {container.address for container in code.containers}
+    starts = {container.address for container in code.containers}
     wrappers = [pointer for pointer in into if pointer.place is not None]
     tables = [h for h, name in zip(image.headers, image.names, strict=True) if name == _WRAPPERS and h.loaded]
     return (
@@ -120,7 +136,6 @@ def _movable(image: Image, content: mmap.mmap, code: Code, into: list[Pointer]) 
         and all(pointer.at is not None for pointer in into)
         and all(_is_wrapper(image, content, tables, pointer.place or 0) for pointer in wrappers)
         and _only_containers(image, content, code)
-        and not code_refers(image, content, region.start, region.end)
     )
 
 

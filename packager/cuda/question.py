@@ -64,7 +64,9 @@ def aims(question: Question) -> Aims:
 
 
 def answer(question: Question, result: Callable[[], Aims] | None = None) -> Answer:
-    """Read the file; ``result`` gives its :func:`aims`, which are found here without. Raises ElfError where the file is damaged."""
+    """Read the file; ``result`` gives its :func:`aims`, which are found here without. Raises ElfError where the
+    file is damaged.
+    """
     code = read_gpu_code(question.path)
     sizes = sizes_of(code.pieces)
     lacking = tuple(gpu for gpu in question.gpus if code and not runnable(code, gpu))

@@ -120,13 +120,16 @@ def _output(name: str, *, several: bool, force: bool) -> Output:
 
 
 def _refuse_vendor(files: Sequence[Path]) -> None:
-    """DpackError where the licence of a file does not let you pass on a changed one."""
+    """DpackError, for all of them at once, where licences do not let you pass on a changed file."""
     from packager.errors import DpackError
 
-    for names, notice in _notices([file.name for file in files]):
-        what = f"cannot slice {', '.join(names)}"
+    if notices := list(_notices([file.name for file in files])):
+        named = [name for names, _ in notices for name in names]
         raise DpackError(
-            what, notice, next="leave them out, or, where you may, --vendor; -n shows what it would save"
+            f"cannot slice {named[0]}" if len(named) == 1 else f"cannot slice {len(named)} of these files",
+            "the licence lets you pass on no changed one",
+            tried=[notice for _, notice in notices],
+            next="leave them out, or, where you may, --vendor; -n shows what it would save",
         )
 
 

@@ -127,15 +127,29 @@ def test_what_stays_is_named_with_the_reason(library, tmp_path):
 
 def test_nvidia_s_files_need_a_word(library, tmp_path):
     (tmp_path / "libcublas.so.12").write_bytes(library.read_bytes())
-    with pytest.raises(DpackError, match=r"only as NVIDIA shipped it") as refused:
+    with pytest.raises(DpackError, match=r"cannot slice libcublas\.so\.12: ") as refused:
         ran("libcublas.so.12", "--gpu", "8.6", "-o", "out.so")
     assert refused.value.exit == 1
+    assert "only as NVIDIA shipped it" in refused.value.tried[0]
     assert "--vendor" in refused.value.next
     assert not (tmp_path / "out.so").exists()
     done = ran("libcublas.so.12", "--gpu", "8.6", "-o", "out.so", "--vendor")
     assert done.exit_code == 0
     assert "only as NVIDIA shipped it" in done.stderr
     assert arches(tmp_path / "out.so") == [["sm_80", "sm_86"], ["sm_80"]]
+
+
+def test_every_licence_in_the_way_is_named_at_once(library, tmp_path):
+    names = ("libcublas.so.12", "libcublasLt.so.12", "libcudnn_ops.so.9")
+    for name in names:
+        (tmp_path / name).write_bytes(library.read_bytes())
+    with pytest.raises(DpackError, match=r"cannot slice 3 of these files") as refused:
+        ran(*names, "libgpu.so", "--gpu", "8.6", "-o", "out/")
+    assert [line.split(" under ")[0] for line in refused.value.tried] == [
+        "libcublas.so.12, libcublasLt.so.12 are",
+        "libcudnn_ops.so.9 is",
+    ]
+    assert not (tmp_path / "out").exists()
 
 
 REFUSED = {

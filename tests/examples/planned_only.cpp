@@ -10,6 +10,7 @@
 #include <cudnn.h>
 #include <dlfcn.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -48,6 +49,18 @@ cudnnBackendDescriptor_t device() {
     return made;
 }
 
+// A plan as cuDNN itself writes it, engine and knobs and all; what is no plan has no such form.
+void print_plan(cudnnBackendDescriptor_t descriptor) {
+    const auto json = [&](int64_t room, int64_t& length, char* text) {
+        return cudnnBackendGetAttribute(descriptor, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                        CUDNN_TYPE_CHAR, room, &length, text);
+    };
+    int64_t length = 0;
+    if (json(0, length, nullptr) != CUDNN_STATUS_SUCCESS) return;
+    std::string text(length, '\0');
+    if (json(length, length, text.data()) == CUDNN_STATUS_SUCCESS) std::printf("plan %s\n", text.c_str());
+}
+
 }  // namespace
 
 extern "C" {
@@ -70,6 +83,11 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudn
         if (status != CUDNN_STATUS_SUCCESS) return status;
     }
     return set(descriptor, name, type, count, values);
+}
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descriptor) {
+    const cudnnStatus_t status = CUDNNS_OWN(cudnnBackendFinalize)(descriptor);
+    if (status == CUDNN_STATUS_SUCCESS) print_plan(descriptor);
+    return status;
 }
 cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t, cudnnBackendDescriptor_t) {
     return CUDNN_STATUS_SUCCESS;

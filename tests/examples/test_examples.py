@@ -4,16 +4,20 @@ not that CUDA works. What needs no GPU is asked of cuDNN itself (planned_only.cp
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders.libraries import SETS, chosen_sets
+from click.testing import CliRunner
 
+from packager.cli.slice import slice as dpack_slice
 from packager.resolve.elf import ElfFile, read_elf
 from packager.resolve.symbols import symbols
 from packager.source import library_directories
@@ -284,6 +288,40 @@ class TestPlansWithoutPrecompiledKernels:
         (cudnn,) = (path for each in fetched if "jit" in each.name for path in library_directories(each))
         assert sorted(path.name for path in cudnn.iterdir()) == sorted(JIT_LIBRARIES)
         assert outcome in plan(cudnn, sm, "JIT")
+
+
+@pytest.mark.real
+class TestPlansWithSlicedLibraries:
+    """cuDNN plans the same with slices as with NVIDIA's own files: the slices are loaded and their host code runs.
+
+    What the heuristics choose is compared, precompiled engines among it, and the kernels that the others compile;
+    precompiled kernels are not loaded to plan.
+    """
+
+    def test_engines_knobs_and_kernels_are_the_same(self, gpu_programs, cuda_sdk, planned_only, tmp_path):
+        def plans(*folders: Path) -> list[dict[str, Any]]:
+            reach = {"LD_PRELOAD": str(planned_only), "LD_LIBRARY_PATH": ":".join(map(str, folders))}
+            result = run(gpu_programs["mnist-graph"], "--epochs", "0", **reach, PLANNED_SM="86")
+            assert "did not learn" in result.stderr
+            made = [json.loads(line[5:]) for line in result.stdout.splitlines() if line.startswith("plan {")]
+            for plan in made:
+                for kernel in plan["engine"].get("payload", {}).get("kernels", ()):
+                    del kernel["kernelParams"]["rawData"]  # which has bytes that differ from run to run
+            return made
+
+        whole, small = cuda_sdk / "lib", tmp_path / "small"
+        named = ("libcudnn*.so.9", "libcublas*.so.12")
+        files = [str(path.resolve()) for pattern in named for path in whole.glob(pattern)]
+        sliced = CliRunner().invoke(dpack_slice, [*files, "--gpu", "sm_86", "--vendor", "-o", str(small)])
+        assert sliced.exit_code == 0, sliced.output
+        assert (small / "libcudnn_ops.so.9").stat().st_size < (whole / "libcudnn_ops.so.9").stat().st_size / 4
+
+        made = plans(small, whole)
+        assert made == plans(whole)
+        compiled = ["payload" in plan["engine"] for plan in made]
+        assert True in compiled
+        assert False in compiled
+        shutil.rmtree(small)
 
 
 @pytest.mark.real

@@ -20,7 +20,7 @@ from packager.cuda.layout import (
     table_size,
 )
 from packager.cuda.rebuild import Edit
-from packager.cuda.regions import Region
+from packager.cuda.regions import Range, Region
 from packager.errors import DpackError
 
 
@@ -53,12 +53,18 @@ class Assembly:
 
 
 def assemble(
-    image: Image, content: mmap.mmap, edits: Sequence[Edit], coded: tuple[Region, ...]
+    image: Image,
+    content: mmap.mmap,
+    edits: Sequence[Edit],
+    coded: tuple[Region, ...],
+    staying: Sequence[Range],
 ) -> Assembly | None:
-    """The new file; None where a program has no place for its program headers."""
+    """The new file; None where a program has no place for its program headers. ``coded`` are the regions with GPU
+    code, ``staying`` the address ranges where it is afterwards.
+    """
     fresh = Fresh.of(image, content, edits)
     numbers = frozenset(region.number for region in coded if region.number is not None)
-    found = find_holes(image, fresh, [dead for edit in edits for dead in edit.dead], numbers)
+    found = find_holes(image, fresh, [dead for edit in edits for dead in edit.dead], numbers, staying)
     for smallest in count(image.granule, image.granule):
         holes = at_least(found, smallest)
         table = _table(image, fresh, edits, holes)

@@ -39,7 +39,7 @@ from packager.cuda.image import (
 from packager.cuda.layout import Piece
 from packager.cuda.pointers import read_pointers
 from packager.cuda.rebuild import Aims, Edit, aimed_at, rebuild
-from packager.cuda.regions import Code, Left, Region, coded, codes_of
+from packager.cuda.regions import Code, Left, Range, Region, coded, codes_of
 from packager.cuda.relocations import RELATIVE
 from packager.cuda.select import Selection
 from packager.cuda.stream import changed, write_file
@@ -133,7 +133,8 @@ def plan_cut(
             early = list(takewhile(lambda edit: not edit.spots, edits))
             edits = edits[len(early) :]
             left += [Left(c.region.name, c.dead_size, _NO_ROOM) for c in dead if _of(c, early)]
-        assembly = assemble(image, content, edits, coded(image, codes)) if edits else None
+        staying = [each for some in codes for each in _staying(some, _of(some, edits))]
+        assembly = assemble(image, content, edits, coded(image, codes), staying) if edits else None
     if assembly is None or not _worth(assembly, image):
         why = _NO_ROOM if edits and assembly is None else _NO_PAGE
         left += [
@@ -253,6 +254,17 @@ def _figures(
 def _of(code: Code, edits: Sequence[Edit]) -> Edit | None:
     """The edit of a region, if it has one."""
     return next((edit for edit in edits if edit.region == code.region), None)
+
+
+def _staying(code: Code, edit: Edit | None) -> Iterator[Range]:
+    """Where the GPU code of a region is afterwards: what was copied, and what nothing replaced."""
+    replaced = {start for start, _ in edit.replaced} if edit else set()
+    if edit:
+        yield from ((copy.address, copy.end) for copy in edit.copies)
+    if not (edit and edit.technique == "packed"):
+        whole = [(each.address, each.address + each.size) for each in code.containers]
+        whole += [(each.address, each.address + each.size) for each in code.loose]
+        yield from (each for each in whole if each[0] not in replaced)
 
 
 def _shared(start: int, end: int, region: Region) -> int:

@@ -1,7 +1,8 @@
 """Which pages leave the file: those that would hold nothing but zeros where GPU code was.
 
 A hole begins and ends at a page, since the loader maps pages. A page leaves when every byte of it is zero
-afterwards, the neighbours' bytes included, and when it shares a byte with something that went. Whether a byte
+afterwards, the neighbours' bytes included, when it shares a byte with something that went, and when no GPU code
+that stays has a part there: its zeros stay in the file, for whoever reads that and not memory. Whether a byte
 went now or in an earlier cut makes no difference, so cutting twice comes to the same holes as cutting once.
 """
 
@@ -85,13 +86,16 @@ def _first_after(ranges: Sequence[Range], address: int) -> int:
     return bisect_right(ranges, address, key=lambda each: each[1])
 
 
-def find_holes(image: Image, fresh: Fresh, dead: Iterable[Range], coded: frozenset[int]) -> list[Hole]:
-    """The holes, in order of address; ``coded`` are the numbers of the sections that hold GPU code.
+def find_holes(
+    image: Image, fresh: Fresh, dead: Iterable[Range], coded: frozenset[int], staying: Sequence[Range]
+) -> list[Hole]:
+    """The holes, in order of address; ``coded`` are the numbers of the sections that hold GPU code, ``staying``
+    where such code is afterwards.
 
     Only these lose pages, and never the page of a section's first byte, so that each keeps its address.
     """
     ranges = sorted([*dead, *image.gone, *([image.table] if image.table else [])])
-    barred = _barred(image, coded)
+    barred = sorted([*_barred(image, coded), *staying])
     holes: list[Hole] = []
     for load in image.loads:
         first = load.address // image.granule + 1
@@ -102,9 +106,9 @@ def find_holes(image: Image, fresh: Fresh, dead: Iterable[Range], coded: frozens
 
 
 def _barred(image: Image, coded: frozenset[int]) -> list[Range]:
-    """Sorted address ranges that no hole may touch: other sections, and the first byte of those with GPU code."""
+    """What no hole may touch: other sections, and the first byte of those with GPU code."""
     headers = [(number, header) for number, header in enumerate(image.headers) if header.loaded]
-    return sorted((h.address, h.address + 1 if number in coded else h.end) for number, h in headers)
+    return [(h.address, h.address + 1 if number in coded else h.end) for number, h in headers]
 
 
 def _pages(

@@ -1,7 +1,7 @@
 """What points into a range of addresses: relocations, symbols, and the machine code itself.
 
 A shared object holds no absolute address but in its relocations, and reaches its own data by the distance from
-the instruction: with ``lea`` on x86_64, with a pair of ``adrp`` and ``add`` on aarch64. So whoever reads all
+the instruction: with ``lea`` on x86_64, with ``adr``, or ``adrp`` and ``add``, on aarch64. So whoever reads all
 three kinds knows every way by which the loaded object can name an address. Relocation types are those of the
 psABI supplements for the two machines.
 """
@@ -27,7 +27,8 @@ _NO_ADDRESS = {3, 4, 6}  # STT_SECTION, STT_FILE; STT_TLS is a place in a block
 _SHT_DYNSYM = 11
 _SYMBOL_SIZE = 24
 _WINDOW = 32  # instructions
-_BLOCK = 1 << 23
+_BLOCK = 1 << 22
+_ADR_REACH = 1 << 20
 _distance = struct.Struct("<i").unpack_from
 _word = struct.Struct("<Q").unpack_from
 _REX_W = b"\x48\x4c"  # with and without REX.R; REX.X and REX.B mean nothing here, and no assembler sets them
@@ -210,7 +211,7 @@ def code_refers(image: Image, content: mmap.mmap, start: int, end: int) -> bool:
     ten cuDNN and cuBLAS libraries of CUDA 12.9, with 200 MB of code and 680,000 ``lea`` instructions, not one
     points anywhere into .nv_fatbin.
     """
-    look = {"x86_64": _lea_refers, "aarch64": _adrp_refers}[image.machine.name]
+    look = {"x86_64": _lea_refers, "aarch64": _adr_refers}[image.machine.name]
     return any(look(content, part, start, end) for part in _code(image))
 
 
@@ -262,26 +263,68 @@ def _lea_in_block(code: memoryview, block: int, address: int, start: int, end: i
     return False
 
 
-def _adrp_refers(content: mmap.mmap, part: tuple[int, int, int], start: int, end: int) -> bool:
-    """ADRP: 1 immlo:2 10000 immhi:19 Rd:5, the distance in pages of 4 KiB from the instruction's own page.
+def _adr_refers(content: mmap.mmap, part: tuple[int, int, int], start: int, end: int) -> bool:
+    """ADRP and ADR: p 10000 in the highest bits but two, which begin a signed number of 21 bits; with p the
+    distance in pages of 4 KiB from the instruction's own page, without it (linkers make such ones where the
+    distance is short) in bytes from the instruction.
 
-    Bits 16 to 23 are the top of immhi, units of 32 MiB; the highest byte is the literal that comes first. The
-    pages at both ends are the neighbours' too: there what follows the ADRP says which byte is meant.
+    The pages at both ends are the neighbours' too: there what follows the ADRP says which byte is meant.
     """
     address, offset, size = part
-    low, high = (start - address - size) >> 25, (end - address) >> 25
-    tops = sorted({top & 0xFF for top in range(max(low, -0x80), min(high, 0x7F) + 1)})
     with memoryview(content)[offset : offset + size] as code:
-        for literal in (b"\\x90", b"\\xb0", b"\\xd0", b"\\xf0"):
-            pattern = re.compile(b"(?s)" + literal + b"(?<=" + _byte_class(tops) + literal + b")")
-            for hit in pattern.finditer(code):
-                at = hit.start() - 3
-                if at % 4 == 0 and start >> 12 <= _adrp_page(code, address, at) <= end - 1 >> 12:
-                    page = _adrp_page(code, address, at) << 12
-                    if any(start <= page + low < end for low in _low_bits(code, at)):
-                        return True
-    give_back(content, offset, size)
+        for block in range(0, len(code), _BLOCK):
+            for at in _adrps(code, block, address, start, end):
+                page = (address + at >> 12) + _adr_distance(code, at) << 12
+                if any(start <= page + low < end for low in _low_bits(code, at)):
+                    return True
+            if _adr_in_block(code, block, address, start, end):
+                return True
+            give_back(content, offset + block, _BLOCK)
     return False
+
+
+def _adr_in_block(code: memoryview, block: int, address: int, start: int, end: int) -> bool:
+    low = max(block, start - address - _ADR_REACH & -4)
+    high = min(len(code), block + _BLOCK, end - address + _ADR_REACH)
+    return low < high and any(
+        hit.start() % 4 == 3
+        and start <= address + hit.start() - 3 + _adr_distance(code, hit.start() - 3) < end
+        for hit in re.compile(rb"[\x10\x30\x50\x70]").finditer(code, low, high)
+    )
+
+
+def _adrps(code: memoryview, block: int, address: int, start: int, end: int) -> Iterator[int]:
+    """Where in one block of the code an ADRP stands whose page has a part of start <= address < end.
+
+    Bits 8 to 23 are the top 16 of immhi, units of 128 KiB; they tell nearly all apart. The highest byte is the
+    literal that ``re`` looks for first.
+    """
+    stop = min(len(code), block + _BLOCK)
+    first, last = start >> 12, end - 1 >> 12
+    units = _two_bytes(first - (address + stop >> 12) >> 5, last - (address + block >> 12) >> 5)
+    for literal in (b"\x90", b"\xb0", b"\xd0", b"\xf0") if units else ():
+        pattern = re.compile(b"(?s)" + literal + b"(?<=(?:" + units + b")" + literal + b")")
+        for hit in pattern.finditer(code, block, stop):
+            at = hit.start() - 3
+            if at % 4 == 0 and first <= (address + at >> 12) + _adr_distance(code, at) <= last:
+                yield at
+
+
+def _two_bytes(low: int, high: int) -> bytes:
+    """A pattern for two bytes, the lower first, of a signed low <= number <= high; empty where there is none."""
+    low, high = max(low, -0x8000), min(high, 0x7FFF)
+    first, last = low >> 8, high >> 8
+    if low > high:
+        return b""
+    if first == last:
+        return _byte_class(range(low & 0xFF, (high & 0xFF) + 1)) + _byte_class([first & 0xFF])
+    choices = [
+        _byte_class(range(low & 0xFF, 0x100)) + _byte_class([first & 0xFF]),
+        _byte_class(range((high & 0xFF) + 1)) + _byte_class([last & 0xFF]),
+    ]
+    if first + 1 < last:
+        choices.append(b"." + _byte_class(top & 0xFF for top in range(first + 1, last)))
+    return b"|".join(choices)
 
 
 def _low_bits(code: memoryview, at: int) -> Iterator[int]:
@@ -306,7 +349,8 @@ def _low_bits(code: memoryview, at: int) -> Iterator[int]:
         yield from range(0, 4096, 8)
 
 
-def _adrp_page(code: memoryview, address: int, at: int) -> int:
+def _adr_distance(code: memoryview, at: int) -> int:
+    """The signed number of an ADR or ADRP: immlo in bits 29 and 30, immhi in bits 5 to 23."""
     word = int.from_bytes(code[at : at + 4], "little")
-    pages = (word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3
-    return (address + at >> 12) + (pages - (1 << 21) if pages >> 20 else pages)
+    number = (word >> 5 & 0x7FFFF) << 2 | word >> 29 & 3
+    return number - (1 << 21) if number >> 20 else number

@@ -1,11 +1,15 @@
 """A cut file is smaller, loads, and holds what was kept, bit for bit."""
 
 import ctypes
+import mmap
 import os
 import random
 import struct
 import subprocess
 import sys
+import tempfile
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from builders.fatbin import container, cubin, member, shared_object
@@ -16,7 +20,7 @@ from hypothesis import strategies as st
 
 from packager.cuda import pointers
 from packager.cuda.cut import plan_cut, write
-from packager.cuda.image import Mapped, read_image
+from packager.cuda.image import SHF_EXECINSTR, Mapped, read_image
 from packager.cuda.layout import table_limit
 from packager.cuda.scan import read_gpu_code
 from packager.cuda.select import Policy
@@ -328,6 +332,27 @@ def test_what_lies_before_the_place_of_a_program_s_headers_stays(tmp_path):
     assert sliced(both.path, tmp_path / "again", "8.6").path.read_bytes() == done.path.read_bytes()
 
 
+@pytest.mark.parametrize(("section", "technique"), [(".nv_fatbin", "packed"), (".cask_resource", "in place")])
+def test_zeros_at_the_end_of_what_stays_are_in_the_file(tmp_path, section, technique):
+    """A page of them belongs to the container, though memory would be the same without it."""
+
+    def library(size):
+        stays = member("sm_86", cubin("sm_86", code=noise(20_000)) + bytes(size))
+        return shared_object(tmp_path, {section: [container(stays, code("sm_90a"))]})
+
+    def end(path):
+        (only,) = read_gpu_code(path).containers
+        return only.address + only.header_size + only.members[0].size
+
+    path = library(0x1000 - end(library(0)) % 0x1000 + 64)
+    assert end(path) % 0x1000 == 64
+    done = sliced(path, tmp_path / "cut", "8.6")
+    assert technique in [each.technique for each in done.cut.sections]
+    check_file(done)
+    assert end(done.path) == end(path)
+    assert sliced(done.path, tmp_path / "twice", "8.6").cut.assembly is None
+
+
 def test_on_aarch64_every_hole_fits_kernels_with_64_kib_pages(tmp_path):
     big = fatbin("sm_86", "sm_90a", "sm_100", size=200_000)
     sections = {".nv_fatbin": [big, big], ".cask_resource": [noise(3000), big, noise(3000, 2), big]}
@@ -346,16 +371,18 @@ def test_on_aarch64_every_hole_fits_kernels_with_64_kib_pages(tmp_path):
         assert subprocess.run([*qemu, "-p", page, tmp_path / "main"], check=False).returncode == 42
 
 
-def test_adrp_pairs_are_found(tmp_path):
+def test_adr_and_adrp_are_found(tmp_path):
     """The address of a container taken by aarch64 code, in the middle of a page and beside other data."""
     (tmp_path / "fat.bin").write_bytes(fatbin("sm_86", "sm_90a"))
-    for number, use in enumerate((".Lb", ".La", "")):
-        text = f"adrp x0, {use}\nadd x0, x0, :lo12:{use}\n" if use else ""
+    pair, single = "adrp x0, {0}\nadd x0, x0, :lo12:{0}\n", "adr x0, {0}\n"
+    uses = (pair.format(".Lb"), pair.format(".La"), single.format(".Lb"), single.format(".La"), "")
+    for number, text in enumerate(uses):
         source, path = tmp_path / f"{number}.s", tmp_path / f"{number}.so"
         source.write_text(f"""
 .text
 adrp x1, .Lother
 add x1, x1, :lo12:.Lother
+adr x1, .Lother
 {text}ret
 .section .rodata,"a",%progbits
 .Lother: .quad 1
@@ -369,7 +396,47 @@ add x1, x1, :lo12:.Lother
         image = read_image(path)
         header = image.headers[image.names.index(".nv_fatbin")]
         with Mapped(path) as content:
-            assert pointers.code_refers(image, content, header.address, header.end) == bool(use)
+            assert pointers.code_refers(image, content, header.address, header.end) == bool(text)
+
+
+_NOP = 0xD503201F
+
+
+@st.composite
+def _aarch64_code(draw):
+    """The address of some code, its words, a range, and whether one of the words names an address in it."""
+    address, start = draw(st.integers(1, 1 << 16)) << 12, draw(st.integers(0, 1 << 25)) << 3
+    size = draw(st.sampled_from((8, 4096, 100_000, 70_000_000)))
+    words = [_NOP] * draw(st.integers(1, 64))
+    refers = False
+    for place in draw(st.sets(st.integers(0, len(words) - 1), max_size=8)):
+        at = address + 4 * place
+        near = (
+            draw(st.sampled_from((start, start + size // 2, start + size)))
+            + draw(st.integers(-3000, 3000)) * 8
+        )
+        paged = draw(st.booleans())
+        number = (near >> 12) - (at >> 12) if paged else near - at
+        if not -(1 << 20) <= number < 1 << 20:
+            continue
+        words[place] = paged << 31 | (number & 3) << 29 | 0x10000000 | (number >> 2 & 0x7FFFF) << 5
+        first, last = ((near >> 12) << 12, (near >> 12) + 1 << 12) if paged else (near, near + 1)
+        refers |= first < start + size and start < last
+    return address, words, start, start + size, refers
+
+
+@settings(max_examples=300)
+@given(_aarch64_code(), st.sampled_from((8, 64, 1 << 22)))
+def test_adr_and_adrp_are_read_as_one_by_one(made, block):
+    address, words, start, end, refers = made
+    code = struct.pack(f"<{len(words)}I", *words)
+    text = SimpleNamespace(address=address, offset=0, size=len(code), flags=SHF_EXECINSTR, type=1)
+    image = SimpleNamespace(machine=SimpleNamespace(name="aarch64"), headers=[text])
+    with tempfile.TemporaryFile() as file, mock.patch.object(pointers, "_BLOCK", block):
+        file.write(code)
+        file.flush()
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
+            assert pointers.code_refers(image, content, start, end) == refers
 
 
 @st.composite

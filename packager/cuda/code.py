@@ -55,8 +55,8 @@ class Member(NamedTuple):
 class Container(NamedTuple):
     """One fatbin: a header of ``header_size`` bytes and its members without gaps; ``size`` is all of it.
 
-    ``wrapped`` is True where exactly one element of ``.nvFatBinSegment``, the table through which the CUDA
-    runtime registers a program's fatbins, points at the container. Nobody has looked for other pointers.
+    ``wrapped`` is True where an element of ``.nvFatBinSegment``, the table through which the CUDA runtime
+    registers a program's fatbins, points at the container, or may. Nobody has looked for other pointers.
     """
 
     section: str

@@ -49,7 +49,8 @@ def read_gpu_code(path: Path | str, name: str | None = None) -> GpuCode:
             file.size,
             mapped,
             tuple(
-                each._replace(wrapped=True) if pointers[each.address] == 1 else each for each in containers
+                each._replace(wrapped=True) if pointers is None or each.address in pointers else each
+                for each in containers
             ),
             tuple(each for each in pieces if isinstance(each, Loose)),
         )

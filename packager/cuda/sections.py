@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -85,13 +84,14 @@ def _segments(file: ElfFile) -> tuple[Section, ...]:
     )
 
 
-def wrapped_addresses(file: ElfFile, sections: tuple[Section, ...]) -> Counter[int]:
-    """How many elements of ``.nvFatBinSegment`` point at each address.
+def wrapped_addresses(file: ElfFile, sections: tuple[Section, ...]) -> set[int] | None:
+    """The addresses that elements of ``.nvFatBinSegment`` point at; None where they could point anywhere.
 
     A pointer is the addend of the relative relocation of its place, or what stands there where there is none:
-    in programs linked to a fixed address, and with DT_RELR. One with another relocation points nowhere known.
+    in programs linked to a fixed address, and with DT_RELR. One with another relocation, by a symbol that another
+    file may define, points nowhere known.
     """
-    found: Counter[int] = Counter()
+    found = set[int]()
     for section in sections:
         if section.name != WRAPPERS or section.type != SHT_PROGBITS:
             continue
@@ -99,8 +99,11 @@ def wrapped_addresses(file: ElfFile, sections: tuple[Section, ...]) -> Counter[i
         content = file.read_at(section.offset, section.size - section.size % _WRAPPER.size)
         for number, (magic, _, stored, _) in enumerate(_WRAPPER.iter_unpack(content)):
             target = moved.get(section.address + number * _WRAPPER.size + 8, stored)
-            if magic == _WRAPPER_MAGIC and target is not None:
-                found[target] += 1
+            if magic != _WRAPPER_MAGIC:
+                continue
+            if target is None:
+                return None
+            found.add(target)
     return found
 
 

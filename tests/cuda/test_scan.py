@@ -1,6 +1,7 @@
 """A file's GPU code: every section, what no container holds, what only looks like one, and damaged files."""
 
 import ctypes
+import subprocess
 from itertools import pairwise
 
 import pytest
@@ -114,14 +115,33 @@ def test_what_lies_across_two_windows_is_found(tmp_path, monkeypatch, width):
     assert (len(code.containers), len(code.loose)) == (12, 12)
 
 
-def test_a_wrapped_container_has_exactly_one_wrapper(tmp_path):
+def test_a_wrapped_container_has_a_wrapper_or_two(tmp_path):
     sections = {".nv_fatbin": container("sm_80") * 3}
     start, size = offsets(sections)[".nv_fatbin"], len(container("sm_80"))
     pointers = [start, start + size, start + size, 0]
     path = written(
         tmp_path / "program", sections | {".nvFatBinSegment": b"".join(wrapper(each) for each in pointers)}
     )
-    assert [each.wrapped for each in read_gpu_code(path).containers] == [True, False, False]
+    assert [each.wrapped for each in read_gpu_code(path).containers] == [True, True, False]
+
+
+def test_a_wrapper_that_follows_a_symbol_may_be_of_any_container(tmp_path):
+    for number, exported in enumerate(("", ".globl fatbin")):
+        (tmp_path / "fatbin").write_bytes(container("sm_80"))
+        (tmp_path / f"{number}.s").write_text(f"""
+.section .nv_fatbin,"a",%progbits
+.balign 8
+.incbin "{tmp_path}/fatbin"
+{exported}
+fatbin: .incbin "{tmp_path}/fatbin"
+.section .nvFatBinSegment,"aw",%progbits
+.long 0x466243B1, 1
+.quad fatbin, 0
+""")
+        command = ["cc", "-nostdlib", "-shared", tmp_path / f"{number}.s", "-o", tmp_path / f"{number}.so"]
+        subprocess.run(command, check=True)
+    assert [each.wrapped for each in read_gpu_code(tmp_path / "0.so").containers] == [False, True]
+    assert [each.wrapped for each in read_gpu_code(tmp_path / "1.so").containers] == [True, True]
 
 
 def test_a_real_shared_object_has_its_wrappers_in_relocations(tmp_path):

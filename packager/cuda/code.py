@@ -107,7 +107,8 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuCode:
-    """The GPU code of the file ``path`` (``size`` bytes); containers and loose pieces in file order.
+    """The GPU code of the file ``path`` (``size`` bytes, ``modified`` in nanoseconds); containers and loose pieces
+    in file order.
 
     ``sections`` are all that were looked at, those without GPU code included.
     """
@@ -118,6 +119,7 @@ class GpuCode:
     sections: tuple[Section, ...] = ()
     containers: tuple[Container, ...] = ()
     loose: tuple[Loose, ...] = ()
+    modified: int = 0
     members: tuple[Member, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -28,6 +28,8 @@ from packager.cuda.assemble import Assembly, assemble
 from packager.cuda.code import GpuCode, Loose, Member
 from packager.cuda.image import (
     HEADER_SIZE,
+    PF_X,
+    ROW_SIZE,
     SECTION_SIZE,
     SHF_ALLOC,
     SHT_NOBITS,
@@ -36,7 +38,7 @@ from packager.cuda.image import (
     Mapped,
     read_image,
 )
-from packager.cuda.layout import Piece
+from packager.cuda.layout import Piece, largest_align, table_limit
 from packager.cuda.pointers import read_pointers
 from packager.cuda.rebuild import Aims, Edit, aimed_at, rebuild
 from packager.cuda.regions import Code, Left, Range, Region, coded, codes_of
@@ -45,6 +47,7 @@ from packager.cuda.select import Selection
 from packager.cuda.stream import changed, write_file
 
 _ADDRESSES = 1 << 48
+_SECTIONS = 0xFF00  # SHN_LORESERVE; each hole may make one more of them
 _NO_ROOM = "a program's headers find no room where every kernel looks for them"
 _NO_PAGE = "too little goes to free a page"
 
@@ -68,12 +71,14 @@ class SectionCut:
 class Cut:
     """What is cut from one file. ``size`` is that of the file which :func:`write` makes, to the byte.
 
-    ``whole`` is the size before; ``kept`` are the members and loose cubins that are in the new file, those that
-    could not go included. ``assembly`` is None where nothing changes.
+    ``whole`` is the size before and ``modified`` the time of that file, in nanoseconds; ``kept`` are the members
+    and loose cubins that are in the new file, those that could not go included. ``assembly`` is None where nothing
+    changes.
     """
 
     path: str
     whole: int
+    modified: int
     size: int
     kept: tuple[Member | Loose, ...]
     sections: tuple[SectionCut, ...]
@@ -119,7 +124,7 @@ def plan_cut(
     source = source or Path(code.path)
     aims = aims or partial(code_aims, source)
     image = read_image(source)
-    if image.size != code.size:
+    if (image.size, image.modified) != (code.size, code.modified):
         raise changed(source)
     codes = codes_of(image, code, _kept(selection))
     dead = [each for each in codes if each.dead_size]
@@ -130,7 +135,8 @@ def plan_cut(
             return _unchanged(code, image, codes, [Left(c.region.name, c.dead_size, why) for c in dead])
         edits, left = _edits(image, content, dead, aims)
         if image.program:
-            early = list(takewhile(lambda edit: not edit.spots, edits))
+            room = image.table[0] if image.table else _ADDRESSES
+            early = list(takewhile(lambda edit: not edit.spots and edit.region.start < room, edits))
             edits = edits[len(early) :]
             left += [Left(c.region.name, c.dead_size, _NO_ROOM) for c in dead if _of(c, early)]
         staying = [each for some in codes for each in _staying(some, _of(some, edits))]
@@ -144,6 +150,7 @@ def plan_cut(
     return Cut(
         code.path,
         code.size,
+        code.modified,
         assembly.layout.size,
         tuple(piece for each in codes for piece in _stay(each, edits)),
         _figures(image, codes, edits, assembly.layout.pieces),
@@ -157,7 +164,7 @@ def write(source: Path, target: Path, cut: Cut, *, to_disk: bool = False) -> Non
 
     Raises DpackError when ``source`` is not the file that was planned for.
     """
-    write_file(source, target, cut.whole, cut.assembly, to_disk=to_disk)
+    write_file(source, target, (cut.whole, cut.modified), cut.assembly, to_disk=to_disk)
 
 
 def _kept(selection: Selection) -> frozenset[int]:
@@ -168,17 +175,29 @@ def _kept(selection: Selection) -> frozenset[int]:
 
 def _unfit(image: Image, content: mmap.mmap) -> str:
     """Why a file cannot be cut at all; empty when it can."""
+    if why := _unfit_tables(image):
+        return why
+    if any(content[start:end].count(0) != end - start for start, end in _unknown(image)):
+        return "it holds data that no section or segment knows"
+    return ""
+
+
+def _unfit_tables(image: Image) -> str:
+    """The same, as far as the headers tell."""
     loads = image.loads
     if image.machine.name not in RELATIVE:
         return f"dpack does not know the relocations of {image.machine.name}"
     if not loads or loads[0].offset or loads[0].size < HEADER_SIZE:
         return "its first segment does not begin with the ELF header"
-    if not _consistent(image):
-        return "its segments and sections contradict each other, or lie outside the file"
-    end = _known_end(image)
-    if content[end:].count(0) != len(content) - end:
-        return "behind the ELF file's end stands data that no section or segment knows"
-    return ""
+    if len(image.headers) + table_limit(image) >= _SECTIONS:
+        return "it has more sections than a cut file could number"
+    if loads[0].address % max(1, largest_align(image)):
+        return "its first segment does not begin where the largest alignment asks"
+    return (
+        ""
+        if _consistent(image)
+        else "its segments and sections contradict each other, or lie outside the file"
+    )
 
 
 def _consistent(image: Image) -> bool:
@@ -202,14 +221,27 @@ def _unmapped(image: Image) -> list[Header]:
     return [h for h in image.headers if h.type not in {0, SHT_NOBITS} and not h.flags & SHF_ALLOC]
 
 
-def _known_end(image: Image) -> int:
-    """Where the last thing ends that the ELF header leads to."""
-    (sections,) = struct.unpack_from("<Q", image.head, 40)
-    (count,) = struct.unpack_from("<H", image.head, 60)
-    ends = [extent.offset + extent.size for extent in image.extents]
-    ends += [header.offset + header.size for header in _unmapped(image)]
-    ends.append(int(sections) + SECTION_SIZE * int(count))
-    return min(image.size, max(ends))
+def _unknown(image: Image) -> Iterator[Range]:
+    """The ranges of the file that nothing leads to: no segment, no section, no table.
+
+    What follows an executable segment up to the end of its page counts as its own: lld fills that with traps.
+    """
+    program, sections = struct.unpack_from("<QQ", image.head, 32)
+    rows, headers = (struct.unpack_from("<H", image.head, at)[0] for at in (56, 60))
+    table = image.table[1] - image.table[0] if image.table else ROW_SIZE * rows
+    known = [(0, HEADER_SIZE), (program, program + table), (sections, sections + SECTION_SIZE * headers)]
+    known += [(header.offset, header.offset + header.size) for header in _unmapped(image)]
+    runs = {row.address for row in image.loads if row.flags & PF_X}
+    for extent in image.extents:
+        end = extent.offset + extent.size
+        known.append((extent.offset, end + -end % image.granule if extent.address in runs else end))
+    at = 0
+    for start, end in sorted(known):
+        if at < min(start, image.size):
+            yield at, min(start, image.size)
+        at = max(at, end)
+    if at < image.size:
+        yield at, image.size
 
 
 def _worth(assembly: Assembly, image: Image) -> bool:
@@ -233,7 +265,7 @@ def _edits(
 def _unchanged(code: GpuCode, image: Image, codes: Sequence[Code], left: list[Left]) -> Cut:
     pieces = [Piece(extent.address, extent.end, extent.end, 0, 1) for extent in image.extents]
     figures = _figures(image, codes, (), pieces)
-    return Cut(code.path, code.size, code.size, code.pieces, figures, tuple(left), None)
+    return Cut(code.path, code.size, code.modified, code.size, code.pieces, figures, tuple(left), None)
 
 
 def _figures(

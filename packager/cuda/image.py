@@ -107,13 +107,15 @@ ROW_SIZE, SECTION_SIZE = _ROW.size, _HEADER.size
 class Image:
     """One ELF file as the loader and the tools see it.
 
-    ``rows`` and ``headers`` are those of the file before any cut; ``extents`` is what the file holds now, in
-    order of address. ``gone`` are the address ranges that were cut away, ``table`` the one where a cut put the
-    program headers, both empty for a file as it was linked. ``program`` is True for what the kernel starts.
+    ``modified`` is its time, in nanoseconds. ``rows`` and ``headers`` are those of the file before any cut;
+    ``extents`` is what the file holds now, in order of address. ``gone`` are the address ranges that were cut away,
+    ``table`` the one where a cut put the program headers, both empty for a file as it was linked. ``program`` is
+    True for what the kernel starts.
     """
 
     path: str
     size: int
+    modified: int
     machine: Machine
     program: bool
     position_independent: bool
@@ -171,6 +173,7 @@ def read_image(path: str | Path) -> Image:
         image = Image(
             path=str(path),
             size=file.size,
+            modified=file.modified,
             machine=file.machine,
             program=interp or file.type == ET_EXEC or bool(flags & DF_1_PIE),
             position_independent=file.type != ET_EXEC,

@@ -15,9 +15,9 @@ dpack's own strip leaves it where it is. Behind the new table stand the program 
 that the next cut knows them.
 
 Alignment: p_align asks two things. Offset and address must agree modulo p_align, and the base is a multiple of
-the largest p_align (glibc since 2.35, Linux since 5.10). The first segment keeps its offset and its p_align, so
-both still hold; all later ones get the page size, which costs no file space where 2 MiB would cost up to 2 MiB
-a segment, and is all that a loader needs to map them.
+the largest p_align (glibc since 2.35, Linux since 5.10). The first segment keeps its offset and gets the largest
+of all, so both still hold, and with them the alignment of every variable; all later ones get the page size, which
+costs no file space where 2 MiB would cost up to 2 MiB a segment, and is all that a loader needs to map them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Layout:
 def _offset_of(pieces: Sequence[Piece], address: int) -> int:
     at = max(0, bisect_right(pieces, address, key=lambda piece: piece.start) - 1)
     piece = pieces[at]
-    return piece.offset + min(address, piece.end) - piece.start
+    return piece.offset + max(0, min(address, piece.end) - piece.start)
 
 
 def pieces_of(image: Image, holes: Sequence[Hole], coded: Sequence[Region]) -> list[Piece]:
@@ -115,11 +115,13 @@ def pieces_of(image: Image, holes: Sequence[Hole], coded: Sequence[Region]) -> l
     pieces = []
     for number, load in enumerate(image.loads):
         small = min(load.align, image.granule)
-        align = small if number else load.align
+        align = small if number else largest_align(image)
         start, at = load.address, -1 if any(hole.start < load.address for hole in holes) else load.offset
         for hole in holes:
             if load.address <= hole.start < load.end:
-                data = start > load.address and any(r.start <= start and hole.start <= r.end for r in coded)
+                data = start > load.address and any(
+                    r.number is not None and r.start <= start and hole.start <= r.end for r in coded
+                )
                 flags = load.flags & ~PF_X if data else load.flags
                 apart = small if flags & PF_X else 0
                 pieces.append(Piece(start, hole.start, hole.end, flags, align, at, apart))
@@ -127,6 +129,12 @@ def pieces_of(image: Image, holes: Sequence[Hole], coded: Sequence[Region]) -> l
         if start < load.memory_end:
             pieces.append(Piece(start, max(start, load.end), load.memory_end, load.flags, align, at))
     return pieces
+
+
+def largest_align(image: Image) -> int:
+    """The p_align of the first segment after a cut; a program at a fixed address keeps the one it has."""
+    loads = image.loads if image.position_independent else image.loads[:1]
+    return max(load.align for load in loads)
 
 
 def row_count(image: Image, pieces: Iterable[Piece]) -> int:

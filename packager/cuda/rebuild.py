@@ -84,7 +84,7 @@ def rebuild(
         return None, [Left(code.region.name, code.dead_size, why)]
     if _nvcc(image, code):
         into = pointers.into(code.region.start, code.region.end)
-        if _movable(image, content, code, into) and code.region.number not in aims():
+        if _movable(image, content, code, into, pointers) and code.region.number not in aims():
             edit = _packed(code, into)
             if (
                 edit.end <= code.region.end
@@ -121,9 +121,10 @@ def _nvcc(image: Image, code: Code) -> bool:
     return known and region.number is not None and image.position_independent
 
 
-def _movable(image: Image, content: mmap.mmap, code: Code, into: list[Pointer]) -> bool:
+def _movable(image: Image, content: mmap.mmap, code: Code, into: list[Pointer], pointers: Pointers) -> bool:
     """Whether it is proven that the containers of a region can move as far as its data tell: nothing else lies
-    between them; none has more than one wrapper, whose pointer the loader sets; and nothing else points there.
+    between them, and the loader writes nothing there; none has more than one wrapper, whose pointer the loader
+    sets; and nothing else points there.
 
     One without a wrapper nobody can find, as nvcc's device link leaves them behind; it moves with the others.
     """
@@ -136,6 +137,7 @@ def _movable(image: Image, content: mmap.mmap, code: Code, into: list[Pointer]) 
         and all(pointer.at is not None for pointer in into)
         and all(_is_wrapper(image, content, tables, pointer.place or 0) for pointer in wrappers)
         and _only_containers(image, content, code)
+        and not any(pointers.written([(code.region.start, code.region.end)]))
     )
 
 

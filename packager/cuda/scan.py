@@ -53,6 +53,7 @@ def read_gpu_code(path: Path | str, name: str | None = None) -> GpuCode:
                 for each in containers
             ),
             tuple(each for each in pieces if isinstance(each, Loose)),
+            file.modified,
         )
 
 

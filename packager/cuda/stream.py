@@ -22,23 +22,30 @@ def changed(source: Path) -> DpackError:
 
 
 def write_file(
-    source: Path, target: Path, size: int, assembly: Assembly | None, *, to_disk: bool = False
+    source: Path, target: Path, planned: tuple[int, int], assembly: Assembly | None, *, to_disk: bool = False
 ) -> None:
-    """Write the new file, or a copy without an assembly; mode 0755. ``size`` is that of ``source``.
+    """Write the new file, or a copy without an assembly; mode 0755. ``planned`` are the size and the time of
+    ``source`` when its bytes were read.
 
     ``to_disk`` lets the disk begin before all is written, for a file that fsync follows.
     """
     with source.open("rb") as old, target.open("wb") as new:
-        if os.fstat(old.fileno()).st_size != size:
-            raise changed(source)
+        _check(old, source, planned)
         try:
             if assembly is None:
-                _copy(old, new, 0, 0, size)
+                _copy(old, new, 0, 0, planned[0])
             else:
                 _write(old, new, assembly, to_disk=to_disk)
         except EOFError as error:
             raise changed(source) from error
+        _check(old, source, planned)
         os.fchmod(new.fileno(), 0o755)
+
+
+def _check(file: BinaryIO, source: Path, planned: tuple[int, int]) -> None:
+    status = os.fstat(file.fileno())
+    if (status.st_size, status.st_mtime_ns) != planned:
+        raise changed(source)
 
 
 def _write(old: BinaryIO, new: BinaryIO, assembly: Assembly, *, to_disk: bool) -> None:

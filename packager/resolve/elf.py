@@ -111,7 +111,8 @@ class ElfFile:
         self.name = str(name or path)
         self._descriptor = _open(str(path), self.name)
         try:
-            self.size = os.fstat(self._descriptor).st_size
+            status = os.fstat(self._descriptor)
+            self.size, self.modified = status.st_size, status.st_mtime_ns
             self.machine, self.type, self.segments = self._header()
             self._tags = self._dynamic()
         except BaseException:

@@ -18,12 +18,13 @@ from cutting import Memory, check_file, check_loaded, check_memory, contents, sl
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from packager.arch import Gpu
 from packager.cuda import pointers
 from packager.cuda.cut import plan_cut, write
 from packager.cuda.image import SHF_EXECINSTR, Mapped, read_image
 from packager.cuda.layout import table_limit
 from packager.cuda.scan import read_gpu_code
-from packager.cuda.select import Policy
+from packager.cuda.select import Policy, keep
 from packager.errors import DpackError
 
 ARCHES = ("sm_50", "sm_75", "sm_80", "sm_86", "sm_90a", "sm_100", "sm_120f", "compute_120")
@@ -221,13 +222,18 @@ def test_without_section_headers_addresses_stay(tmp_path):
     assert ctypes.CDLL(str(done.path)).answer() == 42
 
 
-def test_data_behind_the_end_is_not_lost(tmp_path):
+@pytest.mark.parametrize("before", ["the end", "the section headers"])
+def test_data_that_nothing_leads_to_is_not_lost(tmp_path, before):
     path = shared_object(tmp_path, {".nv_fatbin": [ALL]})
-    path.write_bytes(path.read_bytes() + b"appended")
+    content = path.read_bytes()
+    (table,) = struct.unpack_from("<Q", content, 40)
+    at = len(content) if before == "the end" else table
+    content = content[:at] + b"a payload" + bytes(7) + content[at:]
+    moved = struct.pack("<Q", table if before == "the end" else table + 16)
+    path.write_bytes(content[:40] + moved + content[48:])
     done = sliced(path, tmp_path / "cut", "8.6")
     assert done.path.read_bytes() == path.read_bytes()
-    assert "behind the ELF file's end" in done.cut.left[0].reason
-    assert done.cut.left[0].bytes == done.selection.dropped_size
+    assert "data that no section" in done.cut.left[0].reason
 
 
 def test_alignment_of_containers_is_kept(tmp_path):
@@ -265,9 +271,9 @@ int main(int count, char **arguments) {
 """
 
 
-def program(folder, *flags, early=False):
+def program(folder, *flags, early=False, fat=ALL):
     """A program with two containers, their wrappers and two bytes of its own; one more between these, if asked."""
-    (folder / "fat.bin").write_bytes(ALL)
+    (folder / "fat.bin").write_bytes(fat)
     quoted = f'"{folder}/fat.bin"' if early else ""
     (folder / "main.c").write_text(MAIN)
     (folder / "gpu.s").write_text(f"""
@@ -351,6 +357,97 @@ def test_zeros_at_the_end_of_what_stays_are_in_the_file(tmp_path, section, techn
     check_file(done)
     assert end(done.path) == end(path)
     assert sliced(done.path, tmp_path / "twice", "8.6").cut.assembly is None
+
+
+def test_a_program_of_which_an_earlier_cut_finished_the_first_section(tmp_path):
+    """The first cut made room for the program headers; the second finds it there."""
+    (tmp_path / "data.bin").write_bytes(fatbin("sm_86", "sm_90a"))
+    extra = tmp_path / "data.s"
+    extra.write_text(f'.section .data,"aw",%progbits\n.balign 8\n.incbin "{tmp_path}/data.bin"\n')
+    path = program(tmp_path, "-pie", "-fPIE", str(extra), fat=fatbin("sm_86", "sm_75"))
+    done = sliced(path, tmp_path / "cut", "8.6")
+    assert [(each.name, each.technique) for each in done.cut.sections] == [
+        (".nv_fatbin", "packed"),
+        (".data", "in place"),
+    ]
+    both = sliced(path, tmp_path / "both", "8.6", "9.0")
+    assert sliced(both.path, tmp_path / "again", "8.6").path.read_bytes() == done.path.read_bytes()
+
+
+def test_a_variable_keeps_its_alignment_whichever_segment_asks_for_it(tmp_path):
+    """GNU ld gives each segment the p_align of its own sections: the first has less than a later one."""
+    extra = tmp_path / "big.c"
+    extra.write_text("""
+static char big[8] __attribute__((aligned(1 << 18))) = {1};
+unsigned long beside(void) { char *p = big; __asm__("" : "+r"(p)); return (unsigned long)p % (1 << 18); }
+""")
+    path = shared_object(tmp_path, {".nv_fatbin": [ALL]}, flags=[str(extra)])
+    done = sliced(path, tmp_path / "cut", "8.6")
+    aligned = [max(row["p_align"] for row in Memory(each).segments) for each in (path, done.path)]
+    assert aligned == [1 << 18, 1 << 18]
+    assert ctypes.CDLL(str(done.path)).beside() == 0
+    assert sliced(done.path, tmp_path / "twice", "8.6").cut.assembly is None
+
+
+def test_without_section_headers_what_runs_stays_executable(tmp_path):
+    """CPU code between two containers, in a segment of which nobody knows the sections."""
+    (tmp_path / "fat.bin").write_bytes(ALL)
+    extra = tmp_path / "between.s"
+    extra.write_text(f"""
+.text
+.balign 4096
+.incbin "{tmp_path}/fat.bin"
+.globl between
+.type between, @function
+between: mov $7, %eax
+ret
+.balign 8
+.incbin "{tmp_path}/fat.bin"
+""")
+    path = shared_object(tmp_path, {}, flags=[str(extra)])
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<Q", content, 40, 0)
+    struct.pack_into("<HHH", content, 58, 0, 0, 0)
+    path.write_bytes(content[: max(row["p_offset"] + row["p_filesz"] for row in Memory(path).segments)])
+    done = sliced(path, tmp_path / "cut", "8.6")
+    assert ctypes.CDLL(str(path)).between() == ctypes.CDLL(str(done.path)).between() == 7
+
+
+def test_a_section_that_the_loader_writes_to_is_not_packed(tmp_path):
+    """A relative relocation inside a member that stays: its place would not move with the member."""
+    whole = container(code("sm_90a"), code("sm_86"))
+    (tmp_path / "before").write_bytes(whole[:50_000])
+    (tmp_path / "behind").write_bytes(whole[50_008:])
+    source = tmp_path / "written.s"
+    source.write_text(f"""
+.section .nv_fatbin,"aw",%progbits
+.balign 8
+.La: .incbin "{tmp_path}/before"
+.quad .Ldata
+.incbin "{tmp_path}/behind"
+.section .nvFatBinSegment,"aw",%progbits
+.balign 8
+.long 0x466243B1, 1
+.quad .La, 0
+.data
+.Ldata: .quad 1
+""")
+    command = [require("cc"), "-nostdlib", "-shared", source, "-o", tmp_path / "written.so"]
+    subprocess.run(command, check=True)
+    done = sliced(tmp_path / "written.so", tmp_path / "cut", "8.6")
+    assert done.cut.assembly is None
+    assert [left.section for left in done.cut.left] == [".nv_fatbin"]
+
+
+def test_a_section_at_no_address_keeps_a_place_in_the_file(tmp_path):
+    """An empty .bss at address 0 lies before every segment of a program at a fixed address."""
+    path = program(tmp_path, "-no-pie")
+    content = bytearray(path.read_bytes())
+    image = read_image(path)
+    (table,) = struct.unpack_from("<Q", content, 40)
+    struct.pack_into("<Q", content, table + 64 * image.names.index(".bss") + 16, 0)
+    path.write_bytes(content)
+    assert sliced(path, tmp_path / "cut", "8.6").cut.removed > 300_000
 
 
 def test_on_aarch64_every_hole_fits_kernels_with_64_kib_pages(tmp_path):
@@ -478,6 +575,17 @@ def test_any_library_keeps_its_promises(tmp_path_factory, built, gpu, other, min
     both = sliced(path, folder / "both", gpu, other, policy=policy)
     assert sliced(both.path, folder / "again", gpu, policy=policy).path.read_bytes() == done.path.read_bytes()
     assert sliced(done.path, folder / "twice", gpu, policy=policy).cut.assembly is None
+
+
+def test_a_file_that_changes_before_it_is_written_is_no_slice(tmp_path):
+    path = shared_object(tmp_path, {".nv_fatbin": [ALL]})
+    code = read_gpu_code(path)
+    cut = plan_cut(code, keep(code, [Gpu.of("8.6")]))
+    os.utime(path, ns=(0, code.modified + 1))  # as long as before
+    with pytest.raises(DpackError, match="changed after it was read"):
+        write(path, tmp_path / "cut", cut)
+    with pytest.raises(DpackError, match="changed after it was read"):
+        plan_cut(code, keep(code, [Gpu.of("8.6")]))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

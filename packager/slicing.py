@@ -95,24 +95,37 @@ def slice_files(
             for name, target in links:
                 stack.enter_context(placed(output.path / name, force=output.force)).symlink_to(target)
             done = _sliced(jobs)
-            with _undisturbed():
-                stack.close()  # an interrupt leaves all names or none
+            with _undisturbed():  # an interrupt leaves all names or none
+                for place in (*places, *(output.path / name for name, _ in links)):
+                    check_output(place, force=output.force)  # all once more, before the first is put there
+                stack.close()
         return Slices(done, dict(links))
     except OSError as error:
         raise cannot_write(Path(error.filename2 or output.path), error, sum(map(_size, own))) from error
 
 
 def _distinct(files: Sequence[Path]) -> tuple[list[Path], list[tuple[str, str]]]:
-    """Each file once, by a name of its own where it has one; and its other names, each with that one."""
+    """Each file once, by the name at the end of its links; and its other names, each with that one."""
     same: dict[tuple[int, int], list[Path]] = {}
     for file in files:
         same.setdefault(_identity(file), []).append(file)
     own, links = list[Path](), list[tuple[str, str]]()
     for names in same.values():
-        file = next((name for name in names if not name.is_symlink()), names[0])
+        places = {_place(name) for name in names}
+        file = next((name for name in names if _leads_to(name) not in places), names[0])
         own.append(file)
         links += [(name, file.name) for name in sorted({each.name for each in names} - {file.name})]
     return own, links
+
+
+def _leads_to(name: Path) -> Path | None:
+    """The next name, of a link; None of a file."""
+    return _place(name.parent / name.readlink()) if name.is_symlink() else None
+
+
+def _place(name: Path) -> Path:
+    """Where a name is, and not what it leads to."""
+    return name.parent.resolve() / name.name
 
 
 def _identity(file: Path) -> tuple[int, int]:
@@ -168,14 +181,14 @@ def _directory(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the body is done. Only the main thread hears of them."""
+    """Ctrl-C and its like wait until the body is done. Only the main thread hears of them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came = list[int]()
     before = {
         number: signal.signal(number, lambda which, _: came.append(which))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }
     try:
         yield

@@ -10,6 +10,7 @@ import pytest
 from builders.fatbin import container, cubin, elf_file, member, shared_object
 from click.testing import CliRunner
 
+from packager import slicing
 from packager.account.size import human
 from packager.cli.slice import slice as command
 from packager.cuda.scan import read_gpu_code
@@ -259,6 +260,16 @@ def test_a_file_with_several_names_is_sliced_once(library, tmp_path, way):
     assert "together" not in again.output
 
 
+def test_links_alone_keep_their_order(library, tmp_path):
+    """As `dpack fetch --sdk` makes them: the last of the names leads to a file elsewhere."""
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/libgpu.so.1").symlink_to(library)
+    (tmp_path / "lib/libgpu.so").symlink_to("libgpu.so.1")
+    assert ran("lib/libgpu.so", "lib/libgpu.so.1", "--gpu", "8.6", "-o", "out").exit_code == 0
+    assert not (tmp_path / "out/libgpu.so.1").is_symlink()
+    assert (tmp_path / "out/libgpu.so").readlink() == Path("libgpu.so.1")
+
+
 @pytest.mark.usefixtures("library")
 def test_a_long_name_that_may_be_is_written(tmp_path):
     assert ran("libgpu.so", "--gpu", "8.6", "-o", 120 * "é").exit_code == 0
@@ -279,6 +290,23 @@ def test_an_output_that_fails_leaves_nothing(library, tmp_path, monkeypatch, fai
     assert (refused.value.exit, bool(refused.value.next)) == (1, True)
     assert sorted(tmp_path.iterdir()) == before
     assert library.exists()
+
+
+def test_an_output_that_appears_meanwhile_stops_all_of_them(library, tmp_path, monkeypatch):
+    (tmp_path / "other.so").write_bytes(library.read_bytes())
+    (tmp_path / "out").mkdir()
+    made = slicing._sliced
+
+    def somebody_else_writes(jobs):
+        done = made(jobs)
+        (tmp_path / "out/libgpu.so").write_text("theirs")
+        return done
+
+    monkeypatch.setattr(slicing, "_sliced", somebody_else_writes)
+    with pytest.raises(DpackError, match=r"out/libgpu\.so: it exists already"):
+        ran("libgpu.so", "other.so", "--gpu", "8.6", "-o", "out")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["libgpu.so"]
+    assert (tmp_path / "out/libgpu.so").read_text() == "theirs"
 
 
 def test_an_interrupt_among_the_renames_waits_for_the_last(library, tmp_path, monkeypatch):

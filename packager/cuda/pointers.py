@@ -2,8 +2,10 @@
 
 A shared object holds no absolute address but in its relocations, and reaches its own data by the distance from
 the instruction: with ``lea`` on x86_64, with ``adr``, or ``adrp`` and ``add``, on aarch64. So whoever reads all
-three kinds knows every way by which the loaded object can name an address. Relocation types are those of the
-psABI supplements for the two machines.
+three kinds knows every way by which compilers take the address of data. What is not looked for: an instruction
+that reads a container and takes no address (a program that compares its own fatbin's magic, say), and a distance
+that stands in data or in a ``movabs`` (the large code model). nvcc makes none of these for its sections, which
+only the wrappers name. Relocation types are those of the psABI supplements for the two machines.
 """
 
 from __future__ import annotations
@@ -207,9 +209,9 @@ def _symbols(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, int]]
 def code_refers(image: Image, content: mmap.mmap, start: int, end: int) -> bool:
     """Whether an instruction anywhere takes an address in start <= address < end, or looks as if it did.
 
-    Bytes that only look like such an instruction count too, so False is a proof and True a suspicion. In the
-    ten cuDNN and cuBLAS libraries of CUDA 12.9, with 200 MB of code and 680,000 ``lea`` instructions, not one
-    points anywhere into .nv_fatbin.
+    Bytes that only look like such an instruction count too, so False is sure and True a suspicion. In the ten
+    cuDNN and cuBLAS libraries of CUDA 12.9, with 200 MB of code and 680,000 ``lea`` instructions, not one points
+    anywhere into .nv_fatbin.
     """
     look = {"x86_64": _lea_refers, "aarch64": _adr_refers}[image.machine.name]
     return any(look(content, part, start, end) for part in _code(image))

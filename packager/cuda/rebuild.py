@@ -8,7 +8,8 @@ substitute: cuobjdump calls that an invalid ELF, and a driver for that architect
 packed    Containers move to the start of their section, one behind the other, and the one relocation that
           points at each follows it. Needs a proof that nothing else points into the section.
 in place  Containers and loose cubins stay where they are. What a container keeps moves up behind its header;
-          a loose cubin that goes becomes zeros. Needs no knowledge of who points at a container's start.
+          a loose cubin that goes becomes zeros. Needs no knowledge of who points at a container's start; what a
+          relocation or a symbol points into behind it stays whole. Code that does so is not looked for.
 
 Measured on the ten cuDNN 9.10.2 and cuBLAS 12.9.1 libraries (1907.6 MB) for sm_86: 609.4 MB with nvcc's sections
 packed, 620.9 MB with everything in place, since each hole ends at a page. cudnn_engines_precompiled has 123

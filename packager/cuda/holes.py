@@ -3,7 +3,9 @@
 A hole begins and ends at a page, since the loader maps pages. A page leaves when every byte of it is zero
 afterwards, the neighbours' bytes included, when it shares a byte with something that went, and when no GPU code
 that stays has a part there: its zeros stay in the file, for whoever reads that and not memory. Whether a byte
-went now or in an earlier cut makes no difference, so cutting twice comes to the same holes as cutting once.
+went now or in an earlier cut makes no difference, so cutting twice comes to the same holes as cutting once, as
+long as there are program headers for all of them (layout.table_limit): a hole that an earlier cut gave up for
+want of headers is zeros that nobody tells from others.
 """
 
 from __future__ import annotations

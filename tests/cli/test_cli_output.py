@@ -43,12 +43,19 @@ def test_an_output_that_exists_is_not_replaced_without_force(dpack, plain):
     assert dpack.written == {"hello.tar.zst"}
 
 
-def test_a_bundle_in_a_directory_is_replaced_by_force_whole(dpack, plain):
-    dpack("bundle", plain, "-o", "out/").done()
-    (dpack.cwd / "out/stale").write_text("old")
+def test_a_bundle_in_a_directory_is_replaced_by_force_whole(dpack, cnn, cuda, plain):
+    dpack("bundle", cnn, "-L", cuda, "-o", "out/").done()
     dpack("bundle", plain, "-o", "out/").refused(2, "out", "exists", "--force")
     dpack("bundle", plain, "-o", "out/", "--force").done()
-    assert not (dpack.cwd / "out/stale").exists()
+    assert not (dpack.cwd / "out/bin/mnist").exists()
+
+
+def test_a_directory_with_a_manifest_and_more_is_never_replaced(dpack, plain):
+    (dpack.cwd / "t").mkdir()
+    (dpack.cwd / "t/dpack.json").write_text(dpack("bundle", plain, "--json").done().out)
+    (dpack.cwd / "t/keep.me").write_text("mine")
+    dpack("bundle", plain, "-o", "t", "-f").refused(2, "cannot write t: it holds keep.me", "-o")
+    assert (dpack.cwd / "t/keep.me").read_text() == "mine"
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])

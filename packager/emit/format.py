@@ -56,7 +56,7 @@ def format_of(output: Path | str, format: str | None = None) -> Format:  # noqa:
             raise usage(f"cannot write a bundle as {format}", "unknown format", next=_known())
         return Format(format)
     name = os.fspath(output)
-    if name.endswith("/") or Path(name).is_dir():
+    if name.endswith("/") or os.path.isdir(name):  # noqa: PTH112 - which knows names that are too long
         return Format.DIR
     if suffix := _suffix(name):
         return _SUFFIXES[suffix.lower()]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -137,7 +138,7 @@ def huge(dpack, cuda) -> Path:
 
 
 @pytest.mark.parametrize("form", ["dir", "tar.zst"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_leaves_nothing(number, form, dpack, huge, cnn):
     output = dpack.cwd / f"x.{form}"
     old = b"an earlier bundle"
@@ -159,22 +160,93 @@ def test_a_signal_in_the_middle_leaves_nothing(number, form, dpack, huge, cnn):
         assert dpack.written - before, "it was at work when the signal came"
         running.send_signal(number)
         _, err = running.communicate(timeout=30)
-    assert running.returncode == 130
+    assert running.returncode == 128 + number
     assert err.splitlines()[-1] == "dpack: interrupted"
     assert "Traceback" not in err
     assert dpack.written == before
     assert form == "dir" or output.read_bytes() == old
 
 
-def test_a_reader_that_goes_away_is_no_error(dpack, cnn, cuda):
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        dpack.command("plan", cnn, "-L", cuda), cwd=dpack.cwd, env=dpack.environment, stdout=write,
+NOHUP = """
+import signal
+from packager.cli import interrupt
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+interrupt.install()
+signal.raise_signal(signal.SIGHUP)
+interrupt.check()
+"""
+
+
+def test_nohup_is_respected():
+    subprocess.run([sys.executable, "-c", NOHUP], check=True)
+
+
+def printing_to(stdout, dpack, *arguments):
+    """What becomes of a command whose stdout is this descriptor."""
+    return subprocess.run(
+        dpack.command(*arguments), cwd=dpack.cwd, env=dpack.environment, stdout=stdout,
         stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
+
+
+@pytest.fixture
+def unread():
+    """The end of a pipe that nobody reads any more."""
+    read, write = os.pipe()
+    os.close(read)
+    yield write
     os.close(write)
-    assert not done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(dpack, unread, cnn, cuda):
+    done = printing_to(unread, dpack, "plan", cnn, "-L", cuda)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--markdown",)], ids=["", "json", "markdown"])
+def test_a_bundle_is_written_though_nobody_reads_the_plan(form, dpack, unread, plain):
+    done = printing_to(unread, dpack, "bundle", plain, *form)
+    assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
+    assert dpack.written == {"hello.tar.zst"}
+
+
+@pytest.mark.parametrize("command", ["plan", "bundle"])
+def test_a_stdout_that_is_full_is_told(command, dpack, plain):
+    with Path("/dev/full").open("w") as full:
+        done = printing_to(full, dpack, command, plain)
+    assert (done.returncode, done.stderr) == (1, "dpack: cannot write the output: No space left on device\n")
+    assert not dpack.written
+
+
+LONG = "n" * 300
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("bundle", "APP", "-o", LONG),
+        ("bundle", "APP", "-o", f"{LONG}/x"),
+        ("plan", "APP", "-L", LONG),
+        ("plan", "APP", "-R", LONG),
+        ("plan", "APP", "--base", LONG),
+        ("push", LONG, "h.x/a"),
+        ("recipes", "check", LONG),
+        ("plan", LONG),
+    ],
+    ids=lambda command: " ".join(command).replace(LONG, "LONG"),
+)
+def test_names_that_are_too_long_are_told(command, dpack, plain):
+    result = dpack(*(plain if word == "APP" else word for word in command))
+    assert result.code in {1, 2}
+    assert "dpack: cannot " in result.err
+    assert "Traceback" not in result.err
+    assert not dpack.written
+
+
+def test_a_default_name_that_is_too_long_is_told(dpack, plain):
+    program = dpack.cwd / ("n" * 250)
+    program.write_bytes(plain.read_bytes())
+    dpack("bundle", program).refused(2, "cannot write nnn", "File name too long", "-o")
 
 
 def test_without_a_network_fetching_says_so(dpack, cnn):

@@ -33,7 +33,8 @@ from packager.transform.worker import started
     "-o",
     "--output",
     metavar="NAME",
-    help="Where to write. Default: APP.tar.zst, in this directory.",
+    help="Where to write. Default: APP.tar.zst in this directory; with --format APP.dir, APP.tar, APP-oci, "
+    "APP.oci.tar and so on.",
 )
 @option(
     OUTPUT_SECTION,
@@ -66,9 +67,8 @@ from packager.transform.worker import started
     OUTPUT_SECTION,
     "--name",
     "image_name",
-    default="",
     metavar="NAME[:TAG]",
-    help="The image's. Default: APP:latest.",
+    help="The image's. Default: APP:latest, in lower case.",
 )
 @option(
     OUTPUT_SECTION,
@@ -104,7 +104,7 @@ def bundle(
     level: int | None,
     compression: str | None,
     layers: str | None,
-    image_name: str,
+    image_name: str | None,
     force: bool,
     dry_run: bool,
     as_json: bool,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -75,6 +77,16 @@ PLACES = {
     ),
     "a file for a directory": (("-o", "file/x.tar.zst"), ("file/x.tar.zst", "not a directory")),
     "foreign suffix": (("-o", "x.zip"), ("x.zip", ".zip", "tar.zst")),
+    "an image by its name": (("-o", "x.oci"), ("x.oci", "the name alone", "--format oci")),
+    "an image without a name": (("--format", "oci", "--name", ""), ("reference ''", "names no repository")),
+    "capital letters": (("--format", "oci", "--name", "Foo"), ("'Foo'", "capital letters", "mnist:1.0")),
+    "a name with a space": (
+        ("--format", "oci-archive", "--name", "a b:1"),
+        ("'a b:1'", "lower case letters"),
+    ),
+    "no tag": (("-o", "x.oci.tar", "--name", "foo:"), ("'foo:'", "'' is not a tag")),
+    "a digest": (("--format", "oci", "--name", "foo@sha256:00"), ("foo@sha256:00", "the digest")),
+    "a name for no image": (("--name", ""), ("cannot use --name here", "it is for images")),
     "level out of range": (("--level", "77"), ("77", "1 to 19")),
     "level of a plain tar": (("-o", "x.tar", "--level", "3"), ("tar is not compressed",)),
     "no name": (("-o", ".."), ("no name of its own",)),
@@ -89,6 +101,15 @@ def test_a_wrong_output_is_refused_before_any_work(name, dpack, plain):
     result = dpack("bundle", plain, *options).refused(2, *words)
     assert not result.out, "nothing was resolved yet"
     assert dpack.written == {"file"}
+
+
+def test_the_default_name_of_an_image_is_one(dpack, plain):
+    program = dpack.cwd / "My App"
+    program.write_bytes(plain.read_bytes())
+    dpack("bundle", program, "--format", "oci-archive", "-o", "x.oci.tar").done()
+    with tarfile.open(dpack.cwd / "x.oci.tar") as archive:
+        (told,) = json.load(archive.extractfile("manifest.json"))
+    assert told["RepoTags"] == ["my-app:latest"]
 
 
 def test_a_wrong_epoch_is_refused(dpack, plain):

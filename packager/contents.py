@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,7 +110,7 @@ def _originals(placed: Placed) -> Iterator[Item]:
 def check_inputs(analysis: Analysis, output: Path) -> None:
     """Refuse to write over a file that goes into the bundle."""
     for o in analysis.closure.objects:
-        if output.exists() and output.samefile(o.host):
+        if os.path.exists(output) and output.samefile(o.host):  # noqa: PTH110 - which knows names that are too long
             raise usage(
                 f"cannot write {output}", f"it is {o.name}, which goes into the bundle", next="name another"
             )

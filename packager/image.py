@@ -19,7 +19,7 @@ from packager.emit.item import directories
 from packager.errors import DpackError, usage
 from packager.oci.base import Base
 from packager.oci.descriptor import Platform
-from packager.oci.documents import ImageOptions
+from packager.oci.documents import ImageOptions, name_of
 from packager.oci.layer import Compression, LayerForm, LayerSpec
 from packager.oci.write import ImageForm, WrittenImage, WrittenLayer, write_layer_file, write_oci
 from packager.plan import EXECUTABLE, Plan
@@ -169,7 +169,7 @@ def _split(items: Iterable[Item], contents: Contents) -> list[LayerSpec]:
 
 def _options(analysis: Analysis, output: ImageOutput) -> ImageOptions:
     plan, destination = analysis.plan, analysis.ground.destination
-    name = output.name or plan.program.name.lower()
+    name = output.name or name_of(plan.program.name)
     ours = {
         "version": __version__,
         "models": " ".join(model.name for model in plan.choice.models),

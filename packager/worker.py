@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO, Any, Generic, NoReturn, TypeVar
@@ -70,8 +70,11 @@ def started(prepare: Callable[[], None] | None = None) -> Iterator[Worker]:
         assert child.stdin is not None  # noqa: S101 - for mypy: both are pipes
         assert child.stdout is not None  # noqa: S101
         try:
-            pickle.dump(prepare, child.stdin)
-            child.stdin.flush()
+            try:
+                pickle.dump(prepare, child.stdin)
+                child.stdin.flush()
+            except BrokenPipeError:
+                raise gone("cannot start a second process") from None
             yield Worker(child.stdin, child.stdout, child.kill)
         finally:
             child.kill()
@@ -85,15 +88,21 @@ def copied() -> Iterator[Worker]:
     copy.
     """
     (theirs, calls), (answers, ours) = os.pipe(), os.pipe()
-    number = os.fork()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        number = os.fork()
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for end in (theirs, calls, answers, ours):
+            os.close(end)
+        raise
     if not number:
-        os.close(calls)
-        os.close(answers)
-        _be_copy(theirs, ours)
+        _be_copy(theirs, ours, not_its=(calls, answers), mask=before)
     os.close(theirs)
     os.close(ours)
     with open(calls, "wb") as asked, open(answers, "rb") as answered:  # noqa: PTH123 - these have no paths
         try:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)  # what came meanwhile is raised here
             yield Worker(asked, answered, lambda: os.kill(number, signal.SIGKILL))
         finally:
             os.kill(number, signal.SIGKILL)
@@ -102,9 +111,17 @@ def copied() -> Iterator[Worker]:
                 asked.close()
 
 
-def _be_copy(calls: int, answers: int) -> NoReturn:
-    """What the copy does: answer, and nothing of what this process does when it ends."""
+def _be_copy(calls: int, answers: int, *, not_its: Sequence[int], mask: Iterable[int]) -> NoReturn:
+    """What the copy does: answer, and nothing of what this process does when it ends, also by a signal. All are
+    blocked until it has the system's way of ending.
+    """
     try:
+        for number in signal.valid_signals():
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for end in not_its:
+            os.close(end)
         os.setsid()
         _serve(open(calls, "rb"), open(answers, "wb"))  # noqa: SIM115 - the end of the process closes them
     except Exception:  # noqa: BLE001 - an error in dpack, shown as Python would

@@ -1,10 +1,12 @@
 """Calls in another process: their results in order, their errors, and a process that is gone."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from subprocess import getoutput
 
@@ -12,7 +14,7 @@ import pytest
 
 from packager.arch import Arch
 from packager.errors import DpackError
-from packager.worker import spread, started
+from packager.worker import copied, spread, started
 
 LARGE = 1 << 30
 
@@ -51,6 +53,60 @@ def test_a_process_that_is_gone_has_no_answer():
         worker.ask([(len, "")])
         with pytest.raises(EOFError):
             worker.answer()
+
+
+def test_a_process_that_is_gone_at_the_start_is_told(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    more_than_a_pipe_holds = partial(len, bytes(1 << 20))
+    with (
+        pytest.raises(DpackError, match="cannot start a second process: the process that did it was ended"),
+        started(more_than_a_pipe_holds),
+    ):
+        pytest.fail("it did not start")
+
+
+FORKED = """
+import os, signal, sys
+from packager.worker import copied
+fork = os.fork
+def interrupted():
+    number = fork()
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    return number
+os.fork = interrupted
+def stop(*_):
+    raise KeyboardInterrupt
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, stop)
+try:
+    with copied():
+        print("never")
+finally:
+    print("cleaned up by", "dpack" if os.getpid() == int(os.environ["DPACK"]) else "the copy", flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+def test_a_signal_while_it_is_copied_ends_both_and_only_dpack_cleans_up(name):
+    command = ["sh", "-c", 'DPACK=$$ exec "$@"', "sh", sys.executable, "-c", FORKED, name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "cleaned up by dpack\n"
+    assert done.stderr.count("Traceback") == 1
+    assert done.stderr.endswith("KeyboardInterrupt\n")
+
+
+def test_without_a_copy_nothing_stays_open(monkeypatch):
+    def refused():
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    def state():
+        return {*Path("/proc/self/fd").iterdir()}, signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+    monkeypatch.setattr(os, "fork", refused)
+    before = state()
+    with pytest.raises(BlockingIOError), copied():
+        pass
+    assert state() == before
 
 
 def test_it_ends_with_its_context_and_with_dpack(tmp_path):

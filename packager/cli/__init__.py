@@ -5,10 +5,12 @@ Commands are imported when they are called, so that ``dpack --help`` does not pa
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
 import importlib
-import os
 import sys
+from typing import NoReturn
 
 import click
 
@@ -91,14 +93,40 @@ def main() -> None:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("dpack: interrupted", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away (dpack plan … | head): nothing is wrong, and nothing is left to say.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(EXIT_NO)
+        _end_interrupted()
+    except OSError as error:
+        _end_failed(error)
     gc.freeze()  # nobody needs to look for cycles in what ends now
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _end_interrupted() -> NoReturn:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        click.echo("dpack: interrupted", err=True)
+    sys.exit(interrupt.exit_code())
+
+
+def _end_failed(error: OSError) -> NoReturn:
+    """What the system refused, where no command knows more about it. click has ended the command where the reader
+    of its output went away (dpack plan … | head).
+    """
+    from packager.cli.printing import silence
+
+    if interrupt.came():
+        _end_interrupted()
+    reason = error.strerror or str(error)
+    if error.filename is not None:
+        _complain(DpackError(f"cannot use {error.filename}", reason))
+    elif error.errno in _FULL:
+        silence()  # Python would complain about what waits in the buffer
+        _complain(DpackError("cannot write the output", reason))
+    else:
+        _complain(DpackError("cannot go on", reason))
+    sys.exit(EXIT_NO)
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a file that is written. Others' files are named, in a filename or by the command."""
 
 
 def _complain(error: DpackError) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from packager.account.size import human
 from packager.analysis import Analysis
 from packager.cli.options import PROGRAM, analysis_of, fail_unless_complete, request_options
 from packager.cli.output import Destined, chosen_output
-from packager.cli.printing import print_json
+from packager.cli.printing import print_json, silence
 from packager.cli.progress import bytes_bar
 from packager.cli.sections import OUTPUT_SECTION, SectionedCommand, option
 from packager.place import check_output
@@ -31,7 +33,8 @@ from packager.transform.worker import started
     "-o",
     "--output",
     metavar="NAME",
-    help="Where to write. Default: APP.tar.zst, in this directory.",
+    help="Where to write. Default: APP.tar.zst in this directory; with --format APP.dir, APP.tar, APP-oci, "
+    "APP.oci.tar and so on.",
 )
 @option(
     OUTPUT_SECTION,
@@ -64,9 +67,8 @@ from packager.transform.worker import started
     OUTPUT_SECTION,
     "--name",
     "image_name",
-    default="",
     metavar="NAME[:TAG]",
-    help="The image's. Default: APP:latest.",
+    help="The image's. Default: APP:latest, in lower case.",
 )
 @option(
     OUTPUT_SECTION,
@@ -102,7 +104,7 @@ def bundle(
     level: int | None,
     compression: str | None,
     layers: str | None,
-    image_name: str,
+    image_name: str | None,
     force: bool,
     dry_run: bool,
     as_json: bool,
@@ -154,10 +156,11 @@ def bundle(
         write, target = chosen_output(output_options, analysis, os.environ)
         with bytes_bar(f"writing {target.name}", analysis.plan.packed_size) as advance:
             manifest = write(advance, worker)
-    if as_json:
-        print_json(manifest)
-        return
-    _show_sizes(sizes_of_manifest(manifest), analysis, markdown=markdown)
+    with _unheard():
+        if as_json:
+            print_json(manifest)
+            return
+        _show_sizes(sizes_of_manifest(manifest), analysis, markdown=markdown)
     if not markdown:
         _tell(manifest, target)
 
@@ -184,9 +187,19 @@ def _tell(manifest: dict[str, Any], target: Path) -> None:
 def _show_plan(plan: Plan, *, quiet: bool) -> None:
     """The plan on stdout; where stdout is for something else, its warnings on stderr."""
     if not quiet:
-        click.echo(plan_text(plan))
+        with _unheard():
+            click.echo(plan_text(plan))
     for warning in plan.warnings if quiet else ():
         click.echo(f"warning: {warning}", err=True)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Go on where the reader of stdout went away (dpack bundle … | head): the bundle is what counts."""
+    try:
+        yield
+    except BrokenPipeError:
+        silence()
 
 
 def _show_sizes(sizes: Sizes, analysis: Analysis, *, markdown: bool) -> None:

@@ -26,7 +26,7 @@ Write = Callable[[Callable[[int], None], Worker], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Destined:
-    """What the options say of the output; None or "" where they say nothing.
+    """What the options say of the output; None where they say nothing.
 
     ``form`` is that of an image too where the name ends as dpack's own archives of images do.
     """
@@ -36,7 +36,7 @@ class Destined:
     level: int | None
     compression: str | None
     layers: str | None
-    name: str
+    name: str | None
     force: bool
 
     def __post_init__(self) -> None:
@@ -72,12 +72,16 @@ class Destined:
         else:
             level_of(format_of(self.output or "bundle", self.form), self.level)
         others = {} if self.whole_image else _SHAPES if self.image else _ALL_OF_IMAGES
-        if odd := next((option for option, name in others.items() if getattr(self, name)), None):
+        if odd := next((option for option, name in others.items() if getattr(self, name) is not None), None):
             raise usage(
                 f"cannot use {odd} here",
                 "it is for whole images" if self.image else "it is for images",
                 next=f"add --format oci-archive, or leave out {odd}",
             )
+        if self.name is not None:
+            from packager.registry.reference import check_name
+
+            check_name(self.name)
         if base == SCRATCH and not self.image:
             raise usage(
                 "cannot use --base scratch here",
@@ -107,7 +111,7 @@ def chosen_output(chosen: Destined, analysis: Analysis, environ: Mapping[str, st
         path,
         chosen.form or "oci",
         Compression(chosen.compression or analysis.ground.destination.compression or "zstd"),
-        name=chosen.name,
+        name=chosen.name or "",
         split=chosen.layers != "one",
         force=chosen.force,
         epoch=epoch,

@@ -38,6 +38,9 @@ _SUFFIXES = {
 _FOREIGN = (".xz", ".bz2", ".lz4", ".lzma", ".txz", ".tbz2", ".tbz", ".zip", ".7z", ".gz", ".zst")
 """Suffixes that promise what dpack does not write (".gz" and ".zst" here are those without ".tar")."""
 
+_OF_IMAGES = {".oci": "oci", ".layer": "layer"}
+"""Suffixes that promise an image, or a part of one; the values are what ``--format`` takes for them."""
+
 _LEVELS = {Format.TAR_GZ: (1, 9, 6), Format.TAR_ZST: (1, 19, 3)}
 """Lowest, highest and usual compression level."""
 
@@ -47,21 +50,28 @@ def format_of(output: Path | str, format: str | None = None) -> Format:  # noqa:
 
     The one that is named wins. Then the suffix of the output decides: .tar, .tar.gz or .tgz, .tar.zst or
     .tzst. A name that ends with "/" (give it as str, Path drops the slash) or that is a directory already
-    means a directory. Every other name gets a tar.zst, except a suffix that promises another archive.
+    means a directory. Every other name gets a tar.zst, except a suffix that promises another archive or
+    an image.
 
     Raises DpackError (exit 2) for an unknown format and for such a suffix.
     """
     if format is not None:
         if format not in set(Format):
-            raise usage(f"cannot write a bundle as {format}", "unknown format", next=_known())
+            raise usage(
+                f"cannot write a bundle as {format}",
+                "unknown format",
+                next="choose one of " + ", ".join(Format),
+            )
         return Format(format)
     name = os.fspath(output)
-    if name.endswith("/") or Path(name).is_dir():
+    if name.endswith("/") or os.path.isdir(name):  # noqa: PTH112 - which knows names that are too long
         return Format.DIR
     if suffix := _suffix(name):
         return _SUFFIXES[suffix.lower()]
     if name.lower().endswith(_FOREIGN):
         raise usage(f"cannot write {name}", f"dpack does not write {Path(name).suffix} files", next=_known())
+    if form := _OF_IMAGES.get(Path(name).suffix.lower()):
+        raise usage(f"cannot write {name}", "the name alone makes no image", next=f"add --format {form}")
     return Format.TAR_ZST
 
 
@@ -116,4 +126,5 @@ def _suffix(name: str) -> str:
 
 
 def _known() -> str:
-    return "choose one of " + ", ".join(Format) + " with --format"
+    """The values of ``--format``, those for images included."""
+    return "choose one of " + ", ".join([*Format, "oci", "oci-archive", "layer"]) + " with --format"

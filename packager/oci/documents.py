@@ -5,6 +5,7 @@ Key names are those of image-spec 1.1: "Image Configuration", "Image Manifest", 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -50,6 +51,11 @@ class ImageOptions:
     def tag(self) -> str:
         """The part of the name after the ":", or "latest"."""
         return self.name.rpartition("/")[2].partition(":")[2] or "latest"
+
+
+def name_of(program: str) -> str:
+    """The name of a program's image where none was chosen: the program's, in the letters that a name may have."""
+    return re.sub(r"[^a-z0-9]{2,}|[^a-z0-9._]", "-", program.lower()).strip("._-") or "app"
 
 
 def created(epoch: int) -> str:

@@ -21,6 +21,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST = 255
 _LATEST = "latest"
 _FORM = "write it as HOST/REPOSITORY:TAG, for example registry.example.com/team/app:1.0"
+_NAME_FORM = "write it as NAME:TAG, for example mnist:1.0 or registry.example.com/edge/mnist:1.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,7 @@ class Reference:
             raise _no_host(text, host if slash else "")
         if not _HOST.fullmatch(host):
             raise _wrong(text, f"{host!r} is not a host, or a host with its port")
-        repository, colon, tag = rest.partition(":")
-        if not _REPOSITORY.fullmatch(repository):
-            raise _wrong(text, _why_no_repository(repository))
-        if colon and not _TAG.fullmatch(tag):
-            raise _wrong(
-                text, f"{tag!r} is not a tag", next="a tag has letters, digits, dots, dashes, and at most 128"
-            )
+        repository, tag = _repository_and_tag(text, rest)
         if len(host) + 1 + len(repository) > _LONGEST:
             raise _wrong(text, f"host and repository are longer than {_LONGEST} characters")
         return cls(host, repository, tag or None, digest or None)
@@ -100,6 +95,33 @@ def parse_repository(text: str, host: str) -> str:
             f"cannot mount from {text}", _why_no_repository(text), next="name a repository, such as team/base"
         )
     return text
+
+
+def check_name(text: str) -> None:
+    """Refuse what an image that is written cannot be called; DpackError (exit 2). A name is a reference, with a
+    host or without one, and without a digest.
+    """
+    if "@" in text:
+        raise _wrong(text, "the digest of an image is known when it is written", next=_NAME_FORM)
+    first, slash, _ = text.partition("/")
+    if slash and _is_host(first):
+        Reference.parse(text)
+        return
+    _repository_and_tag(text, text, _NAME_FORM)
+    if len(text) > _LONGEST:
+        raise _wrong(text, f"it is longer than {_LONGEST} characters", next=_NAME_FORM)
+
+
+def _repository_and_tag(text: str, rest: str, form: str = _FORM) -> tuple[str, str]:
+    """The parts of what stands behind the host; DpackError for what is none, ``form`` being what to write."""
+    repository, colon, tag = rest.partition(":")
+    if not _REPOSITORY.fullmatch(repository):
+        raise _wrong(text, _why_no_repository(repository), next=form)
+    if colon and not _TAG.fullmatch(tag):
+        raise _wrong(
+            text, f"{tag!r} is not a tag", next="a tag has letters, digits, dots, dashes, and at most 128"
+        )
+    return repository, tag
 
 
 def _is_host(first: str) -> bool:

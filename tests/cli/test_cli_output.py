@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
+import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -43,12 +46,19 @@ def test_an_output_that_exists_is_not_replaced_without_force(dpack, plain):
     assert dpack.written == {"hello.tar.zst"}
 
 
-def test_a_bundle_in_a_directory_is_replaced_by_force_whole(dpack, plain):
-    dpack("bundle", plain, "-o", "out/").done()
-    (dpack.cwd / "out/stale").write_text("old")
+def test_a_bundle_in_a_directory_is_replaced_by_force_whole(dpack, cnn, cuda, plain):
+    dpack("bundle", cnn, "-L", cuda, "-o", "out/").done()
     dpack("bundle", plain, "-o", "out/").refused(2, "out", "exists", "--force")
     dpack("bundle", plain, "-o", "out/", "--force").done()
-    assert not (dpack.cwd / "out/stale").exists()
+    assert not (dpack.cwd / "out/bin/mnist").exists()
+
+
+def test_a_directory_with_a_manifest_and_more_is_never_replaced(dpack, plain):
+    (dpack.cwd / "t").mkdir()
+    (dpack.cwd / "t/dpack.json").write_text(dpack("bundle", plain, "--json").done().out)
+    (dpack.cwd / "t/keep.me").write_text("mine")
+    dpack("bundle", plain, "-o", "t", "-f").refused(2, "cannot write t: it holds keep.me", "-o")
+    assert (dpack.cwd / "t/keep.me").read_text() == "mine"
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
@@ -67,6 +77,16 @@ PLACES = {
     ),
     "a file for a directory": (("-o", "file/x.tar.zst"), ("file/x.tar.zst", "not a directory")),
     "foreign suffix": (("-o", "x.zip"), ("x.zip", ".zip", "tar.zst")),
+    "an image by its name": (("-o", "x.oci"), ("x.oci", "the name alone", "--format oci")),
+    "an image without a name": (("--format", "oci", "--name", ""), ("reference ''", "names no repository")),
+    "capital letters": (("--format", "oci", "--name", "Foo"), ("'Foo'", "capital letters", "mnist:1.0")),
+    "a name with a space": (
+        ("--format", "oci-archive", "--name", "a b:1"),
+        ("'a b:1'", "lower case letters"),
+    ),
+    "no tag": (("-o", "x.oci.tar", "--name", "foo:"), ("'foo:'", "'' is not a tag")),
+    "a digest": (("--format", "oci", "--name", "foo@sha256:00"), ("foo@sha256:00", "the digest")),
+    "a name for no image": (("--name", ""), ("cannot use --name here", "it is for images")),
     "level out of range": (("--level", "77"), ("77", "1 to 19")),
     "level of a plain tar": (("-o", "x.tar", "--level", "3"), ("tar is not compressed",)),
     "no name": (("-o", ".."), ("no name of its own",)),
@@ -81,6 +101,15 @@ def test_a_wrong_output_is_refused_before_any_work(name, dpack, plain):
     result = dpack("bundle", plain, *options).refused(2, *words)
     assert not result.out, "nothing was resolved yet"
     assert dpack.written == {"file"}
+
+
+def test_the_default_name_of_an_image_is_one(dpack, plain):
+    program = dpack.cwd / "My App"
+    program.write_bytes(plain.read_bytes())
+    dpack("bundle", program, "--format", "oci-archive", "-o", "x.oci.tar").done()
+    with tarfile.open(dpack.cwd / "x.oci.tar") as archive:
+        (told,) = json.load(archive.extractfile("manifest.json"))
+    assert told["RepoTags"] == ["my-app:latest"]
 
 
 def test_a_wrong_epoch_is_refused(dpack, plain):
@@ -130,7 +159,7 @@ def huge(dpack, cuda) -> Path:
 
 
 @pytest.mark.parametrize("form", ["dir", "tar.zst"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_the_middle_leaves_nothing(number, form, dpack, huge, cnn):
     output = dpack.cwd / f"x.{form}"
     old = b"an earlier bundle"
@@ -152,22 +181,93 @@ def test_a_signal_in_the_middle_leaves_nothing(number, form, dpack, huge, cnn):
         assert dpack.written - before, "it was at work when the signal came"
         running.send_signal(number)
         _, err = running.communicate(timeout=30)
-    assert running.returncode == 130
+    assert running.returncode == 128 + number
     assert err.splitlines()[-1] == "dpack: interrupted"
     assert "Traceback" not in err
     assert dpack.written == before
     assert form == "dir" or output.read_bytes() == old
 
 
-def test_a_reader_that_goes_away_is_no_error(dpack, cnn, cuda):
-    read, write = os.pipe()
-    os.close(read)
-    done = subprocess.run(
-        dpack.command("plan", cnn, "-L", cuda), cwd=dpack.cwd, env=dpack.environment, stdout=write,
+NOHUP = """
+import signal
+from packager.cli import interrupt
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+interrupt.install()
+signal.raise_signal(signal.SIGHUP)
+interrupt.check()
+"""
+
+
+def test_nohup_is_respected():
+    subprocess.run([sys.executable, "-c", NOHUP], check=True)
+
+
+def printing_to(stdout, dpack, *arguments):
+    """What becomes of a command whose stdout is this descriptor."""
+    return subprocess.run(
+        dpack.command(*arguments), cwd=dpack.cwd, env=dpack.environment, stdout=stdout,
         stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
+
+
+@pytest.fixture
+def unread():
+    """The end of a pipe that nobody reads any more."""
+    read, write = os.pipe()
+    os.close(read)
+    yield write
     os.close(write)
-    assert not done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(dpack, unread, cnn, cuda):
+    done = printing_to(unread, dpack, "plan", cnn, "-L", cuda)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--markdown",)], ids=["", "json", "markdown"])
+def test_a_bundle_is_written_though_nobody_reads_the_plan(form, dpack, unread, plain):
+    done = printing_to(unread, dpack, "bundle", plain, *form)
+    assert (done.returncode, "Error" in done.stderr) == (0, False), done.stderr
+    assert dpack.written == {"hello.tar.zst"}
+
+
+@pytest.mark.parametrize("command", ["plan", "bundle"])
+def test_a_stdout_that_is_full_is_told(command, dpack, plain):
+    with Path("/dev/full").open("w") as full:
+        done = printing_to(full, dpack, command, plain)
+    assert (done.returncode, done.stderr) == (1, "dpack: cannot write the output: No space left on device\n")
+    assert not dpack.written
+
+
+LONG = "n" * 300
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("bundle", "APP", "-o", LONG),
+        ("bundle", "APP", "-o", f"{LONG}/x"),
+        ("plan", "APP", "-L", LONG),
+        ("plan", "APP", "-R", LONG),
+        ("plan", "APP", "--base", LONG),
+        ("push", LONG, "h.x/a"),
+        ("recipes", "check", LONG),
+        ("plan", LONG),
+    ],
+    ids=lambda command: " ".join(command).replace(LONG, "LONG"),
+)
+def test_names_that_are_too_long_are_told(command, dpack, plain):
+    result = dpack(*(plain if word == "APP" else word for word in command))
+    assert result.code in {1, 2}
+    assert "dpack: cannot " in result.err
+    assert "Traceback" not in result.err
+    assert not dpack.written
+
+
+def test_a_default_name_that_is_too_long_is_told(dpack, plain):
+    program = dpack.cwd / ("n" * 250)
+    program.write_bytes(plain.read_bytes())
+    dpack("bundle", program).refused(2, "cannot write nnn", "File name too long", "-o")
 
 
 def test_without_a_network_fetching_says_so(dpack, cnn):

@@ -26,6 +26,9 @@ from packager.errors import DpackError
         ("mnist.zip", "tar", "tar"),
         ("mnist.zip", None, "cannot write mnist.zip: dpack does not write .zip files"),
         ("mnist.tar.xz", None, "cannot write mnist.tar.xz: dpack does not write .xz files"),
+        ("mnist.oci", None, "cannot write mnist.oci: the name alone makes no image"),
+        ("mnist.layer", None, "cannot write mnist.layer: the name alone makes no image"),
+        ("mnist.oci", "tar", "tar"),
         ("mnist", "rar", "cannot write a bundle as rar: unknown format"),
     ],
 )
@@ -37,7 +40,11 @@ def test_format(name, option, expected):
         format_of(name, option)
     assert str(caught.value) == expected
     assert caught.value.exit == 2
-    assert caught.value.next == "choose one of dir, tar, tar.gz, tar.zst with --format"
+    assert caught.value.next == {
+        "rar": "choose one of dir, tar, tar.gz, tar.zst",
+        "mnist.oci": "add --format oci",
+        "mnist.layer": "add --format layer",
+    }.get(option or name, "choose one of dir, tar, tar.gz, tar.zst, oci, oci-archive, layer with --format")
 
 
 def test_a_directory_that_exists_means_a_directory(tmp_path):

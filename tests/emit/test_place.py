@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from builders.bundles import manifest
 from builders.oracle import missing, require
 
-from packager.emit import Format, Item, write
+from packager.account.manifest import SCHEMA_ID
+from packager.emit import Entry, Format, Item, write
 from packager.errors import DpackError
+from packager.place import LAYOUT_MARK
 
 ITEMS = [Item("bin/app", 0o755, b"app")]
+
+
+def manifest(entries: tuple[Entry, ...]) -> Item:
+    """A last item that names what came before it."""
+    files = [{"path": entry.path} for entry in entries if not entry.link]
+    links = [{"path": entry.path} for entry in entries if entry.link]
+    told = {"$schema": SCHEMA_ID, "files": files, "links": links}
+    return Item("dpack.json", 0o644, json.dumps(told).encode())
 
 
 def names(directory: Path) -> list[str]:
@@ -48,9 +60,12 @@ def test_force_replaces(tmp_path, old, new):
         case "file":
             output.write_text("old")
         case "bundle":
-            output.mkdir()
-            (output / "dpack.json").write_text("{}")
-            (output / "old").write_text("old")
+            write(
+                [Item("bin/old", 0o755, b""), Item("lib/old", 0o777, b"", "so")],
+                manifest,
+                output,
+                format=Format.DIR,
+            )
         case "empty directory":
             output.mkdir()
         case "symlink":
@@ -64,15 +79,58 @@ def test_force_replaces(tmp_path, old, new):
     assert names(output) == ["bin", "dpack.json"] if new is Format.DIR else output.stat().st_size == 10_240
 
 
+OURS = json.dumps({"$schema": SCHEMA_ID, "files": [{"path": "bin/app"}], "links": [{"path": "lib/b"}]})
+IMAGE = json.dumps({"manifests": [], "annotations": {LAYOUT_MARK: "1"}})
+STRANGERS = {
+    "no manifest": ({"thesis.tex": ""}, "not a bundle"),
+    "somebody else's dpack.json": ({"dpack.json": "{}"}, "not a bundle"),
+    "one that is no JSON": ({"dpack.json": "{", "index.json": "\xff"}, "not a bundle"),
+    "a list": ({"dpack.json": "[]"}, "not a bundle"),
+    "half a manifest": ({"dpack.json": json.dumps({"$schema": SCHEMA_ID})}, "not a bundle"),
+    "a stranger": ({"dpack.json": OURS, "bin/app": "", "keep.me": "mine"}, "it holds keep.me, which dpack"),
+    "a stranger below": ({"dpack.json": OURS, "bin/app": "", "bin/b/c": ""}, "it holds bin/b/c, which"),
+    "a foreign link": ({"dpack.json": OURS, "lib/b": None, "lib/c": None}, "it holds lib/c, which"),
+    "a stranger in an image": (
+        {"index.json": IMAGE, "oci-layout": "", "blobs/mine": ""},
+        "it holds blobs/mine",
+    ),
+    "somebody else's image": ({"index.json": "{}", "oci-layout": ""}, "not a bundle"),
+}
+
+
 @pytest.mark.parametrize("form", [Format.DIR, Format.TAR])
-def test_a_directory_that_is_not_a_bundle_is_refused_even_with_force(tmp_path, form):
+@pytest.mark.parametrize("name", STRANGERS)
+def test_what_dpack_did_not_write_is_never_removed(tmp_path, form, name):
     output = tmp_path / "home"
-    output.mkdir()
-    (output / "thesis.tex").write_text("mine")
-    with pytest.raises(DpackError, match="not a bundle") as caught:
+    files, message = STRANGERS[name]
+    for path, content in files.items():
+        (output / path).parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            (output / path).symlink_to(tmp_path)
+        else:
+            (output / path).write_text(content, "latin-1")
+    with pytest.raises(DpackError, match=message) as caught:
         write_here(output, form, force=True)
-    assert caught.value.exit == 2
-    assert names(output) == ["thesis.tex"]
+    assert (caught.value.exit, "-o" in caught.value.next) == (2, True)
+    assert all(os.path.lexists(output / path) for path in files)
+
+
+@pytest.mark.parametrize("form", [Format.DIR, Format.TAR])
+def test_an_image_is_replaced(tmp_path, form):
+    output = tmp_path / "out"
+    (output / "blobs/sha256").mkdir(parents=True)
+    for path, content in {"index.json": IMAGE, "oci-layout": "", f"blobs/sha256/{'a' * 64}": ""}.items():
+        (output / path).write_text(content)
+    write_here(output, form, force=True)
+    assert names(tmp_path) == ["out"]
+
+
+def test_a_name_that_is_too_long_is_refused_before_any_work(tmp_path):
+    for path in ("n" * 300, f"{'n' * 300}/out"):
+        with pytest.raises(DpackError, match="cannot write") as caught:
+            write_here(tmp_path / path)
+        assert caught.value.exit == 2
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -192,7 +250,7 @@ def test_a_full_disk_names_the_place_and_the_bytes(tmp_path, form):
 def test_the_swap_of_directories_is_undone_when_it_fails(tmp_path, monkeypatch):
     output = tmp_path / "out"
     write_here(output, Format.DIR)
-    (output / "old").write_text("old")
+    before = output.stat().st_ino
     rename, calls = Path.rename, []
 
     def second_fails(path: Path, target: Path) -> Path:
@@ -205,7 +263,51 @@ def test_the_swap_of_directories_is_undone_when_it_fails(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         write_here(output, Format.DIR, force=True)
     assert names(tmp_path) == ["out"]
-    assert names(output) == ["bin", "dpack.json", "old"]
+    assert output.stat().st_ino == before
+
+
+@pytest.mark.parametrize("after", ["the second rename", "half of the old one"])
+def test_an_interrupt_after_the_swap_leaves_nothing_of_the_old_one(tmp_path, monkeypatch, after):
+    output = tmp_path / "out"
+    write_here(output, Format.DIR)
+    before = output.stat().st_ino
+    rename, rmtree = Path.rename, shutil.rmtree
+
+    def renamed(path: Path, target: Path) -> None:
+        rename(path, target)
+        if target == output:
+            raise KeyboardInterrupt
+
+    def removed(path: Path, **options: bool) -> None:
+        if not options:
+            (path / "dpack.json").unlink()
+            raise KeyboardInterrupt
+        rmtree(path, **options)
+
+    if after == "the second rename":
+        monkeypatch.setattr(Path, "rename", renamed)
+    else:
+        monkeypatch.setattr(shutil, "rmtree", removed)
+    with pytest.raises(KeyboardInterrupt):
+        write_here(output, Format.DIR, force=True)
+    assert names(tmp_path) == ["out"]
+    assert (names(output), output.stat().st_ino == before) == (["bin", "dpack.json"], False)
+
+
+def test_an_old_bundle_that_cannot_be_removed_is_named(tmp_path, monkeypatch):
+    output = tmp_path / "out"
+    write_here(output, Format.DIR)
+
+    def refuses(path: Path, *, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path / "bin/app"))
+
+    monkeypatch.setattr(shutil, "rmtree", refuses)
+    with pytest.raises(DpackError, match=r"cannot remove all of the old .*out: Permission denied") as caught:
+        write_here(output, Format.DIR, force=True)
+    (aside,) = (path for path in tmp_path.iterdir() if path != output)
+    assert f"remove {aside} yourself" in caught.value.next
+    assert names(output) == ["bin", "dpack.json"]
 
 
 def test_a_name_of_the_longest_length_can_be_written(tmp_path):

@@ -11,9 +11,10 @@ from builders.layouts import LAYERS, OPTIONS, base, check_schema, expected, form
 
 from packager.errors import DpackError
 from packager.oci.descriptor import DOCKER_LAYER_GZIP, LAYER_GZIP, Platform, digest_of
-from packager.oci.documents import ACCOUNT_TYPE, docker_manifest
+from packager.oci.documents import ACCOUNT_TYPE, docker_manifest, name_of
 from packager.oci.layer import LayerSpec
 from packager.oci.write import write_layer_file
+from packager.registry.reference import check_name
 
 KINDS = ["oci", "oci-archive"]
 COMPRESSIONS = {"zstd": "+zstd", "gzip": "+gzip", "none": ""}
@@ -283,3 +284,21 @@ def test_a_layer_file_has_its_descriptor_beside_it(tmp_path):
 def test_the_epoch_is_the_time_of_everything(tmp_path):
     image(tmp_path / "out")
     assert {path.lstat().st_mtime for path in tmp_path.rglob("*")} == {EPOCH}
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("mnist", "mnist"),
+        ("mnist-1.2_x", "mnist-1.2_x"),
+        ("My App", "my-app"),
+        ("_a._b--c.", "a-b-c"),
+        ("né", "n"),
+        ("né@v", "n-v"),
+        ("É", "app"),
+        ("..", "app"),
+    ],
+)
+def test_the_name_of_a_programs_image(program, name):
+    assert name_of(program) == name
+    check_name(name)

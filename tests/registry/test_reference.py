@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from packager.errors import DpackError
 from packager.registry import Reference, parse_repository
+from packager.registry.reference import check_name
 
 DIGEST = "sha256:" + "0123456789abcdef" * 4
 
@@ -66,6 +67,38 @@ def test_a_wrong_reference(text, why, then):
     assert refused.value.exit == 2
     assert why in refused.value.why
     assert then in refused.value.next
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mnist", "mnist:1.0", "edge/mnist:1.0", "h.x:5000/edge/mnist", "localhost/a", "h.x/a:B_c", "a" * 255],
+)
+def test_the_name_of_an_image_needs_no_host(name):
+    check_name(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "it names no repository"),
+        (":1", "it names no repository"),
+        ("h.x/", "it names no repository"),
+        ("Foo", "it has capital letters"),
+        ("edge/Foo:1", "it has capital letters"),
+        ("foo bar", "is not a repository"),
+        ("Foo Bar:@@", "the digest of an image is known when it is written"),
+        ("foo@sha256:00", "the digest of an image is known"),
+        (f"h.x/foo@{DIGEST}", "the digest of an image is known"),
+        ("foo:", "'' is not a tag"),
+        ("foo:a:b", "'a:b' is not a tag"),
+        ("h.x/foo:", "'' is not a tag"),
+        ("a" * 256, "longer than 255 characters"),
+    ],
+)
+def test_what_an_image_cannot_be_called(name, why):
+    with pytest.raises(DpackError, match=why) as refused:
+        check_name(name)
+    assert (refused.value.exit, bool(refused.value.next)) == (2, True)
 
 
 @given(st.text(alphabet="aA0.:/@-_[]\n é", max_size=40))

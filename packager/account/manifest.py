@@ -1,7 +1,7 @@
 """The manifest: ``dpack.json``, which accounts for every file that a bundle holds or leaves out.
 
 It depends on the input alone: no path of this machine, no name of a user, no time stands in it. Its form is
-``manifest.schema.json`` in this directory; :func:`packager.account.schema.schema` reads it.
+``manifest.schema.json`` in this directory.
 """
 
 from __future__ import annotations

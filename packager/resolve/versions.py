@@ -78,11 +78,6 @@ class Defined:
         return None if known is None else not known or version in known
 
 
-def provider_of(objects: Iterable[Object]) -> Defined:
-    """The versions of libraries that were found. Raises ElfError for a damaged one."""
-    return Defined({o.name: defined_versions(o.host) for o in objects})
-
-
 def defined_versions(path: str | Path) -> frozenset[str]:
     """The versions that the file at ``path`` defines; none for a file without them. Raises ElfError."""
     with ElfFile(path) as file:

@@ -10,7 +10,7 @@ merged                    unpacked wheels as one include/ and lib/
 
 from __future__ import annotations
 
-from packager.source.cache import Distribution, cached, default_cache
+from packager.source.cache import Distribution, default_cache
 from packager.source.merged import library_directories, sdk
 from packager.source.progress import Bar, NoBar, NoProgress, Progress
 from packager.source.wheels import fetch
@@ -21,7 +21,6 @@ __all__ = [
     "NoBar",
     "NoProgress",
     "Progress",
-    "cached",
     "default_cache",
     "fetch",
     "library_directories",

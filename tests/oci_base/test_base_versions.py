@@ -19,7 +19,6 @@ from packager.resolve.versions import (
     Unmet,
     defined_versions,
     highest,
-    provider_of,
     unmet,
     wanted_versions,
 )
@@ -129,7 +128,7 @@ def test_each_symbol_stands_with_its_version(built):
     ],
 )
 def test_what_is_unmet(built, provider, expected):
-    offered = provider_of([as_object(built / provider / "libv.so.1")])
+    offered = Defined({"libv.so.1": defined_versions(built / provider / "libv.so.1")})
     assert unmet([as_object(built / "libneeds.so")], offered) == expected
 
 

@@ -66,24 +66,21 @@ def _image(files: Files, row: _Row, config: bytes, name: str) -> Image:
     layers = tuple(
         _layer(files, layer, diff_id, name) for layer, diff_id in zip(row.layers, ids, strict=True)
     )
-    config_descriptor = Descriptor.of(CONFIG_TYPE, config)
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST_TYPE,
-        "config": config_descriptor.to_json(),
+        "config": Descriptor.of(CONFIG_TYPE, config).to_json(),
         "layers": [layer.to_json() for layer in layers],
     }
     places = dict(zip((layer.digest for layer in layers), row.layers, strict=True))
     return Image(
         name=name,
         descriptor=Descriptor.of(MANIFEST_TYPE, document(manifest)),
-        manifest=manifest,
-        config_descriptor=config_descriptor,
         config=config,
         layers=layers,
         diff_ids=ids,
         platform=platform_of(config, f"the config of {name}"),
-        blobs=Blobs(files, places | {config_descriptor.digest: row.config}),
+        blobs=Blobs(files, places),
     )
 
 

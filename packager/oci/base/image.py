@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from packager.errors import DpackError
 from packager.oci.base.archive import Files
@@ -74,8 +74,6 @@ class Image:
 
     name: str
     descriptor: Descriptor
-    manifest: Mapping[str, Any] = field(repr=False)
-    config_descriptor: Descriptor
     config: bytes = field(repr=False)
     layers: tuple[Descriptor, ...]
     diff_ids: tuple[str, ...]
@@ -93,18 +91,16 @@ def read_manifest(blobs: Blobs, descriptor: Descriptor, name: str) -> Image:
     """The image whose manifest ``descriptor`` is. Raises DpackError where it or its config is not one."""
     document = f"the manifest {descriptor.digest} of {name}"
     manifest = parsed(blobs.document(descriptor), document)
-    config_descriptor = Descriptor.from_json(manifest.get("config"), document)
-    if config_descriptor.media_type not in CONFIG_TYPES:
-        raise malformed(document, f"its config is of the type {config_descriptor.media_type}: not an image")
+    described = Descriptor.from_json(manifest.get("config"), document)
+    if described.media_type not in CONFIG_TYPES:
+        raise malformed(document, f"its config is of the type {described.media_type}: not an image")
     layers = manifest.get("layers")
     if not isinstance(layers, list):
         raise malformed(document, "it has no list of layers")
-    config = blobs.document(config_descriptor)
+    config = blobs.document(described)
     return Image(
         name=name,
         descriptor=descriptor,
-        manifest=manifest,
-        config_descriptor=config_descriptor,
         config=config,
         layers=tuple(_layer(layer, document) for layer in layers),
         diff_ids=diff_ids_of(config, len(layers), name),

@@ -153,7 +153,7 @@ def test_an_unmet_version_reads_well():
         (("GLIBC_2.9", "GLIBC_2.34", "GLIBC_PRIVATE", "GLIBC_2.2.5"), {"GLIBC": "2.34"}),
         (
             ("GLIBCXX_3.4.9", "GLIBCXX_3.4.30", "CXXABI_1.3", "CXXABI_TM_1"),
-            {"CXXABI": "1.3", "GLIBCXX": "3.4.30"},
+            {"CXXABI": "1.3", "CXXABI_TM": "1", "GLIBCXX": "3.4.30"},
         ),
     ],
 )

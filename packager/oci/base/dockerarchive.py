@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from packager.errors import usage
 from packager.oci.base.archive import Files
 from packager.oci.base.expand import GZIP_MAGIC, ZSTD_MAGIC
-from packager.oci.base.image import DOCUMENT_LIMIT, Blobs, Image, diff_ids_of, measured, platform_of
+from packager.oci.base.image import Blobs, Image, diff_ids_of, document_of, measured, platform_of
 from packager.oci.descriptor import (
     CONFIG_TYPE,
     LAYER_GZIP,
@@ -145,11 +145,7 @@ def _layer(files: Files, layer: str, diff_id: str, name: str) -> Descriptor:
 
 
 def _read(files: Files, member: str, name: str) -> bytes:
-    file = files.open(posixpath.normpath(member))
-    if file is None:
+    content = document_of(files, posixpath.normpath(member), name)
+    if content is None:
         raise malformed(name, f"{member} is not in it")
-    with file:
-        content = file.read(DOCUMENT_LIMIT + 1)
-    if len(content) > DOCUMENT_LIMIT:
-        raise malformed(name, f"{member} is larger than a document may be")
     return content

@@ -30,6 +30,21 @@ CONFIG_TYPES = frozenset({CONFIG_TYPE, DOCKER_CONFIG_TYPE})
 _CHUNK = 1 << 20
 
 
+def document_of(files: Files, member: str, name: str) -> bytes | None:
+    """A JSON document among the files of the image ``name``, None where it has none.
+
+    Raises DpackError for one that is larger than documents are.
+    """
+    file = files.open(member)
+    if file is None:
+        return None
+    with file:
+        content = file.read(DOCUMENT_LIMIT + 1)
+    if len(content) > DOCUMENT_LIMIT:
+        raise malformed(f"{member} of {name}", "it is larger than a document may be")
+    return content
+
+
 @dataclass(frozen=True, slots=True)
 class Blobs:
     """The blobs of a layout or an archive: in which of ``files`` each digest stands, blobs/sha256/… by default.
@@ -132,11 +147,15 @@ def diff_ids_of(config: bytes, layers: int, name: str) -> tuple[str, ...]:
 
 
 def environment_of(config: bytes, document: str) -> dict[str, str]:
-    """The environment that containers of an image start with ("config.Env")."""
-    settings = parsed(config, document).get("config") or {}
-    listed = settings.get("Env") if isinstance(settings, dict) else None
-    pairs = [text.partition("=") for text in listed or () if isinstance(text, str)]
-    return {name: value for name, _, value in pairs}
+    """The environment that containers of an image start with ("config.Env"), in its order.
+
+    Raises DpackError, naming the document, where it is not a list of texts.
+    """
+    settings = parsed(config, document).get("config")
+    listed = (settings.get("Env") if isinstance(settings, dict) else None) or []
+    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+        raise malformed(document, "its environment is not a list of texts")
+    return {name: value for name, _, value in (text.partition("=") for text in listed)}
 
 
 def measured(file: BinaryIO) -> tuple[str, int]:

@@ -10,4 +10,5 @@ manifest      all of these as ``dpack.json``; its JSON Schema is manifest.schema
 report        the plan as text and JSON; missing: what stands in its way
 why, tree     the story of one library, the closure as a tree; words: pieces of their sentences
 compare       the size tables as values; table: as text or Markdown
+gpu, slicing  the GPU code of a file, and what a slice does to it, as text and JSON
 """

@@ -243,6 +243,7 @@ NO_IMAGES = {
     "compressed text": (gzip.compress(b"x" * 4000), "neither a directory nor a tar"),
     "gzip cut short": (gzip.compress(FILES)[:-40], "compression is damaged"),
     "zstd damaged": (zstandard.compress(FILES)[:8] + b"?" * 40, "compression is damaged"),
+    "cut off": (layer(("a", b""), ("b", bytes(5000)))[:3000], "it is cut off: it ends in b, at 3,000 bytes"),
     "a layer": (FILES, "neither index.json nor manifest.json"),
     "an object": (layer(("manifest.json", b"{}")), "not a list"),
     "no config": (layer(("manifest.json", b"[{}]")), "no config"),

@@ -2,7 +2,7 @@
 
 Every failure a user can cause is a :class:`DpackError`. The command line prints it without a traceback:
 
-    dpack: cannot read ./mnist: not an ELF file (it begins with "#!/bin/sh")
+    dpack: cannot read ./mnist: a script, run by /bin/sh
       next: give dpack the program that the script starts
 """
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from packager import __version__
 from packager.account.manifest import FILE_NAME, Contents, manifest, to_json, with_archive, with_image
+from packager.account.requirements import DRIVER_GROUP
 from packager.analysis import Analysis
 from packager.contents import check_inputs, contents_of, items_of
 from packager.emit import Entry, Item
@@ -197,7 +198,7 @@ def _own(values: dict[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def _uses_gpu(plan: Plan) -> bool:
-    return any(d.group == "driver" or d.rule.startswith("libraries/cud") for d in plan.decisions)
+    return any(d.group == DRIVER_GROUP for d in plan.decisions)
 
 
 def _entries(written: WrittenImage | WrittenLayer) -> tuple[Entry, ...]:

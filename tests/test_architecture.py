@@ -1,16 +1,20 @@
-"""The flow goes one way, and each third-party library has one place. Read from the source, imports inside
-functions included."""
+"""The flow goes one way, the map names every module, and each third-party library has its places. Read from the
+source, imports inside functions included."""
 
 import ast
+import re
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import packager
+from packager.cli import dpack
 
 ROOT = Path(packager.__file__).parent
 FILES = sorted(path for path in ROOT.rglob("*.py"))
+MODULES = [path for path in FILES if path.stem != "__init__"]
 
 RANK = {
     "errors": 0,
@@ -92,8 +96,18 @@ def test_every_room_has_its_rank():
     assert {room(path) for path in FILES} - {"__init__"} == set(RANK)
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_module_is_named_in_the_map(path):
+    """In the lines of its room, or in the docstring of its package; a command's module is named as the command."""
+    if room(path) == "cli" and path.stem in dpack.list_commands(click.Context(dpack)):
+        return
+    lines = re.search(rf"^{room(path)}/ .*(\n {{13}}.*)*", packager.__doc__, re.MULTILINE)
+    here = ast.get_docstring(ast.parse((path.parent / "__init__.py").read_text()))
+    assert re.search(rf"\b{path.stem}\b", f"{lines and lines[0]}\n{here}")
+
+
 @pytest.mark.parametrize("library", HOME)
-def test_each_library_is_imported_in_its_one_place(library):
+def test_each_library_is_imported_in_its_places(library):
     users = {
         path.relative_to(ROOT).as_posix()
         for path in FILES

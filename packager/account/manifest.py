@@ -1,7 +1,7 @@
 """The manifest: ``dpack.json``, which accounts for every file that a bundle holds or leaves out.
 
 It depends on the input alone: no path of this machine, no name of a user, no time stands in it. Its form is
-``manifest.schema.json`` in this directory; :func:`packager.account.schema.schema` reads it.
+``manifest.schema.json`` in this directory.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from packager.account.origin import Origin
 from packager.account.report import destination_json
 from packager.account.requirements import Floor, Requirements, requirements
 from packager.account.totals import LICENCE_GROUP, Counted, totals
+from packager.destination import platform_of
 from packager.emit.item import Entry, Item
 from packager.errors import DpackError
 from packager.oci.descriptor import Descriptor
@@ -51,7 +52,6 @@ class Contents:
 
     ``origins``   of the files kept and dropped, by their path on this machine (``Object.host``).
     ``licences``  the classes that the recipes know; the manifest lists those that occur.
-    ``platform``  the target, "linux/arm64"; made from the program's machine where it is empty.
     ``added``     files that dpack itself makes; one that is a directory is not in the manifest.
     """
 
@@ -59,7 +59,6 @@ class Contents:
     texts: tuple[LicenceText, ...]
     origins: Mapping[str, Origin]
     licences: tuple[Licence, ...] = ()
-    platform: str = ""
     added: tuple[Item, ...] = ()
 
 
@@ -76,7 +75,7 @@ def manifest(plan: Plan, entries: Sequence[Entry], contents: Contents) -> Json:
         "$schema": SCHEMA_ID,
         "version": VERSION,
         "tool": {"name": "dpack", "version": __version__},
-        "request": _request(plan, contents.platform or _platform(needs)),
+        "request": _request(plan, needs),
         "files": files,
         "links": [{"path": entry.path, "target": entry.link} for entry in entries if entry.link],
         "dropped": dropped,
@@ -109,22 +108,17 @@ def to_json(manifest: Mapping[str, Any]) -> bytes:
     return (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode("ascii")
 
 
-def _request(plan: Plan, platform: str) -> Json:
+def _request(plan: Plan, needs: Requirements) -> Json:
     choice = plan.choice
     return {
         **destination_json(choice.destination),
         "program": plan.program.name,
         "models": [model.name for model in choice.models],
-        "platform": platform,
+        "platform": choice.destination.platform or platform_of(needs.machine),
         "include": list(choice.include),
         "exclude": list(choice.exclude),
         "strict": choice.strict,
     }
-
-
-def _platform(needs: Requirements) -> str:
-    names = {"x86_64": "amd64", "aarch64": "arm64"}
-    return f"linux/{names.get(needs.machine, needs.machine)}"
 
 
 def _files(plan: Plan, entries: Sequence[Entry], contents: Contents) -> list[Json]:

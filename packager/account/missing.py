@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packager.account.words import base, few
 from packager.errors import DpackError
@@ -17,6 +17,19 @@ def missing(plan: Plan) -> dict[str, str]:
     for miss in plan.misses:
         askers.setdefault(miss.name, []).append(miss)
     return {name: reason_of(misses) for name, misses in askers.items()}
+
+
+def misses_json(misses: Iterable[Miss], names: Mapping[str, str]) -> list[dict[str, object]]:
+    """The misses as JSON; ``names`` has each object's path as the target sees it."""
+    return [
+        {
+            "name": miss.name,
+            "asked_by": names[miss.source],
+            "kind": str(miss.kind),
+            "searched": [str(attempt) for attempt in miss.attempts],
+        }
+        for miss in misses
+    ]
 
 
 def reason_of(misses: Sequence[Miss]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from packager.account.chain import chain
-from packager.account.missing import missing
+from packager.account.missing import misses_json, missing
 from packager.account.requirements import requirements
 from packager.account.size import human
 from packager.account.words import base, few
@@ -134,15 +134,7 @@ def plan_json(plan: Plan) -> dict[str, object]:
             }
             for d in plan.decisions
         ],
-        "missing": [
-            {
-                "name": m.name,
-                "asked_by": places[m.source],
-                "kind": str(m.kind),
-                "searched": [str(a) for a in m.attempts],
-            }
-            for m in plan.misses
-        ],
+        "missing": misses_json(plan.misses, places),
         "conflicts": [{"what": c.what, "why": c.why, "ways_out": list(c.ways)} for c in plan.conflicts],
         "possible_misses": [{"name": m.name, "mentioned_by": places[m.source]} for m in plan.mentions],
         "warnings": list(plan.warnings),

@@ -5,17 +5,15 @@ Symbol versions are compared number by number, so 2.9 is older than 2.34 (LSB, "
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from packager.plan import Action, Decision, Plan
+from packager.recipes.host import split_version
 from packager.resolve.closure import Kind
 
 DRIVER_GROUP = "driver"
 """The group of the GPU driver's libraries in the recipes."""
-
-_NUMBERS = re.compile(r"\d+(\.\d+)*")
 
 _MEANT = {"GLIBC_ABI_DT_RELR": "GLIBC_2.36"}
 """Markers that stand for a release: glibc 2.36's NEWS introduces DT_RELR with this one."""
@@ -92,9 +90,9 @@ def requirements(plan: Plan) -> Requirements:
 def _floor(kept: Sequence[Decision], prefix: str, library: str) -> Floor | None:
     wanted: dict[tuple[int, ...], set[str]] = {}
     for name, version in _versions(kept):
-        head, _, number = _MEANT.get(version, version).partition("_")
-        if head == prefix and _NUMBERS.fullmatch(number):
-            wanted.setdefault(tuple(map(int, number.split("."))), set()).add(name)
+        series, number = split_version(_MEANT.get(version, version))
+        if series == prefix and number:
+            wanted.setdefault(number, set()).add(name)
     if not wanted:
         return None
     highest = max(wanted)
@@ -106,8 +104,7 @@ def _floor(kept: Sequence[Decision], prefix: str, library: str) -> Floor | None:
 def _markers(kept: Sequence[Decision]) -> Iterator[Marker]:
     wanted: dict[str, set[str]] = {}
     for name, version in _versions(kept):
-        head, _, rest = version.partition("_")
-        if head == "GLIBC" and not _NUMBERS.fullmatch(rest):
+        if version.startswith("GLIBC_") and split_version(version)[0] != "GLIBC":
             wanted.setdefault(version, set()).add(name)
     for version in sorted(wanted):
         yield Marker(version, tuple(sorted(wanted[version])))

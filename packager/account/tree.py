@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from packager.account.missing import misses_json
 from packager.account.words import base
 from packager.recipes import Recipes
 from packager.resolve.closure import Closure, Edge, Kind, Object, Source
@@ -83,15 +84,7 @@ def tree_json(closure: Closure) -> dict[str, object]:
             for o in closure.objects
         ],
         "edges": [_edge_json(edge, places) for edge in closure.edges],
-        "misses": [
-            {
-                "name": m.name,
-                "asked_by": places[m.source],
-                "kind": str(m.kind),
-                "searched": [str(a) for a in m.attempts],
-            }
-            for m in closure.misses
-        ],
+        "misses": misses_json(closure.misses, places),
         "mentions": [
             {"name": m.name, "in": places[m.source], "rule": m.rule or None} for m in closure.mentions
         ],

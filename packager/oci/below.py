@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from packager.errors import DpackError
+from packager.oci.base.image import diff_ids_of, environment_of
 from packager.oci.descriptor import (
     OCI_LAYERS,
     Base,
     Descriptor,
     Platform,
-    check_digest,
     malformed,
     pairs,
     parsed,
@@ -35,7 +35,7 @@ class BaseImage:
 
     ``digest``       of its manifest.
     ``layers``       with the media types of this specification; digests and sizes stay.
-    ``environment``  pairs in the base's order; ``labels`` pairs by key.
+    ``environment``  in the base's order; ``labels`` pairs by key.
     ``runtime``      the rest of its "config", such as User and ExposedPorts, as it stands there.
     ``kept``         what else stays, such as os.version.
     """
@@ -45,7 +45,7 @@ class BaseImage:
     layers: tuple[Descriptor, ...]
     diff_ids: tuple[str, ...]
     history: tuple[Any, ...]
-    environment: tuple[tuple[str, str], ...]
+    environment: Mapping[str, str]
     labels: tuple[tuple[str, str], ...]
     runtime: Mapping[str, Any]
     kept: Mapping[str, Any]
@@ -74,9 +74,9 @@ class BaseImage:
             base.descriptor.digest,
             found,
             tuple(_layer(layer, called) for layer in base.layers),
-            _diff_ids(config.get("rootfs"), len(base.layers), where),
+            diff_ids_of(base.config, len(base.layers), called),
             _history(config.get("history"), len(base.layers), base.descriptor.digest),
-            _environment(runtime.get("Env"), where),
+            environment_of(base.config, where),
             pairs(runtime.get("Labels"), where, "labels"),
             {key: value for key, value in runtime.items() if key not in _REPLACED},
             {key: config[key] for key in _KEPT if key in config},
@@ -93,13 +93,6 @@ def _layer(layer: Descriptor, called: str) -> Descriptor:
     return replace(layer, media_type=OCI_LAYERS[layer.media_type])
 
 
-def _diff_ids(rootfs: object, count: int, where: str) -> tuple[str, ...]:
-    found = rootfs.get("diff_ids") if isinstance(rootfs, dict) else None
-    if not isinstance(found, list) or len(found) != count:
-        raise malformed(where, f"it has not one diff_id for each of the {count} layers")
-    return tuple(check_digest(str(diff_id), where) for diff_id in found)
-
-
 def _history(found: object, count: int, digest: str) -> tuple[Any, ...]:
     """The base's history, or, where that is none of its layers, one line for each of them.
 
@@ -109,11 +102,3 @@ def _history(found: object, count: int, digest: str) -> tuple[Any, ...]:
     if sum(not entry.get("empty_layer") for entry in entries) == count:
         return tuple(entries)
     return tuple({"comment": f"from {digest}"} for _ in range(count))
-
-
-def _environment(found: object, where: str) -> tuple[tuple[str, str], ...]:
-    if found is None:
-        return ()
-    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise malformed(where, "its environment is not a list of texts")
-    return tuple((key, value) for key, _, value in (text.partition("=") for text in found))

@@ -6,6 +6,7 @@ wire         HTTP: TLS, retries, redirects ─► challenge, tokens: what a regi
 client       one repository: manifests, blobs ─► failure: what to say when it says no
 push         an image in the right order ─► upload: one blob ─► session: an upload on the registry, body
              ─► referrers: artifacts that belong to an image
+layout       what can be pushed: an OCI layout, or a tar of one
 pull         an image to build on ─► store: blobs in the cache
 """
 

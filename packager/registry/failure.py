@@ -22,10 +22,9 @@ _ADVICE = {
 
 
 class RefusedError(DpackError):
-    """The registry answered, and the answer was no. ``status`` is HTTP's, ``codes`` are the registry's own."""
+    """The registry answered, and the answer was no. ``status`` is HTTP's."""
 
     status = 0
-    codes: tuple[str, ...] = ()
 
 
 def unreachable(purpose: str, host: str, failure: Broken | Insecure) -> DpackError:
@@ -64,7 +63,7 @@ def refused(purpose: str, answer: Answer, *, next: str = "") -> RefusedError:  #
     status = f"{answer.status} {answer.reason}".rstrip()
     why = f"{host} answers {status}" + (f" ({said})" if said else "")
     error = RefusedError(f"cannot {purpose}", why, next=next or _advice(answer.status, codes))
-    error.status, error.codes = answer.status, codes
+    error.status = answer.status
     return error
 
 

@@ -11,7 +11,7 @@ from typing import BinaryIO
 from packager.errors import DpackError, usage
 from packager.oci.base.archive import Files, files_of
 from packager.oci.base.expand import GZIP_MAGIC, ZSTD_MAGIC
-from packager.oci.base.read import document_of
+from packager.oci.base.image import document_of
 from packager.oci.descriptor import Descriptor, malformed, parsed
 
 _AS_IMAGE = "push an image: dpack bundle … --format oci-archive -o app.oci.tar"

@@ -35,13 +35,12 @@ class RegistryImage:
 
     ``name``        how the user named it.
     ``descriptor``  of its manifest, the one for the platform.
-    ``manifest``    the manifest's bytes, ``config`` the config's.
+    ``config``      its config's bytes.
     ``layers``      the lowest first.
     """
 
     name: str
     descriptor: Descriptor
-    manifest: bytes = field(repr=False)
     config: bytes = field(repr=False)
     layers: tuple[Descriptor, ...]
     _store: Store = field(repr=False)
@@ -49,17 +48,15 @@ class RegistryImage:
 
     @contextmanager
     def blob(self, descriptor: Descriptor) -> Iterator[BinaryIO]:
-        """One of its blobs, from its first byte, with seek; downloaded where the cache does not have it."""
-        if descriptor.digest not in self._checked:
-            self._checked[descriptor.digest] = self._store.fetch(descriptor, threading.Event())
+        """One of its layers, from its first byte, with seek. Whoever reads one reads them all, so all those that
+        the cache does not have are downloaded with the first, several at once.
+        """
+        if not self._checked:
+            layers = list({layer.digest: layer for layer in self.layers}.values())
+            paths = each(self._store.fetch, layers, _THREADS)
+            self._checked.update(zip((layer.digest for layer in layers), paths, strict=True))
         with self._checked[descriptor.digest].open("rb") as file:
             yield file
-
-    def fetch(self) -> None:
-        """Download all layers now, several at once."""
-        todo = [layer for layer in self.layers if layer.digest not in self._checked]
-        for layer, path in zip(todo, each(self._store.fetch, todo, _THREADS), strict=True):
-            self._checked[layer.digest] = path
 
 
 def pull(
@@ -91,7 +88,7 @@ def pull(
     if platform and not has.matches(platform):
         raise _other_platform(reference, platform, (has,))
     listed = tuple(Descriptor.from_json(layer, name) for layer in layers)
-    return RegistryImage(str(reference), manifest.descriptor, manifest.content, content, listed, store)
+    return RegistryImage(str(reference), manifest.descriptor, content, listed, store)
 
 
 def _manifest(repository: Repository, target: str, platform: Platform | None, depth: int = 0) -> Manifest:

@@ -78,7 +78,7 @@ class _Document:
             yield from child.blobs()
         if self.descriptor.media_type not in INDEX_TYPES:
             name = f"the manifest {self.descriptor.digest}"
-            for entry in (*self.fields.get("layers", ()), self.fields.get("config")):
+            for entry in (*_listed(self.fields, "layers", name), self.fields.get("config")):
                 yield Descriptor.from_json(entry, name)
 
     def documents(self) -> Iterator[_Document]:
@@ -164,9 +164,17 @@ def _read(layout: Layout, descriptor: Descriptor, depth: int = 0) -> _Document:
     if len(content) != descriptor.size or digest_of(content) != descriptor.digest:
         raise malformed(name, "its content has another digest")
     fields = parsed(content, name)
-    children = fields.get("manifests", ()) if descriptor.media_type in INDEX_TYPES else ()
+    children = _listed(fields, "manifests", name) if descriptor.media_type in INDEX_TYPES else []
     listed = tuple(_read(layout, Descriptor.from_json(child, name), depth + 1) for child in children)
     return _Document(descriptor, content, fields, listed)
+
+
+def _listed(fields: dict[str, Any], key: str, name: str) -> list[object]:
+    """The list that a document must have under ``key``."""
+    value = fields.get(key)
+    if not isinstance(value, list):
+        raise malformed(name, f"it has no list of {key}")
+    return value
 
 
 def _other_repositories(image: _Document, reference: Reference, named: Sequence[str]) -> Iterator[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -23,14 +22,14 @@ from packager.registry.wire import PASSING, Answer, Broken
 from packager.source.cache import check_room, lock, storing, sync_directory
 from packager.source.parallel import check
 from packager.source.progress import Bar, Progress
+from packager.source.transport import continues
 
 if TYPE_CHECKING:
-    import requests
+    pass
 
 _READ = 1 << 20
 # Small, because what a broken connection leaves of a piece is lost.
 _RECEIVED = 1 << 16
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ def _receive_rest(repository: Repository, part: _Part) -> None:
         if response.status_code in PASSING:
             reason = requests.HTTPError(f"it answers {response.status_code}")
             raise Broken(reason, response.headers)
-        if part.size and not _continues(response, part.size):
+        if part.size and not continues(response, part.size):
             part.restart()
             if response.status_code in {206, 416}:
                 raise Broken(requests.HTTPError("it answers with another range than the one asked for"))
@@ -183,11 +182,6 @@ def _other_content(remote: Remote, descriptor: Descriptor) -> DpackError:
     return wrong(
         remote.purpose, f"{remote.reference.host} sends another content for the blob {descriptor.digest}"
     )
-
-
-def _continues(response: requests.Response, size: int) -> bool:
-    match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    return response.status_code == 206 and match is not None and int(match[1]) == size
 
 
 def _is(path: Path, descriptor: Descriptor, stop: threading.Event) -> bool:

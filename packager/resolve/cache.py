@@ -86,9 +86,9 @@ def _subdirectories(content: bytes, start: int, extension: int) -> tuple[str, ..
     return ()
 
 
-def conf_directories(sysroot: Sysroot, path: str = "/etc/ld.so.conf") -> tuple[str, ...]:
-    """The directories of an ld.so.conf, its includes followed (ldconfig(8)); none when there is no such file."""
-    return tuple(dict.fromkeys(_conf(sysroot, path, set())))
+def conf_directories(sysroot: Sysroot) -> tuple[str, ...]:
+    """The directories of /etc/ld.so.conf, its includes followed (ldconfig(8)); none when there is no such file."""
+    return tuple(dict.fromkeys(_conf(sysroot, "/etc/ld.so.conf", set())))
 
 
 def _conf(sysroot: Sysroot, path: str, seen: set[str]) -> Iterator[str]:

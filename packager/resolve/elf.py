@@ -127,11 +127,9 @@ class ElfFile:
     ) -> None:
         os.close(self._descriptor)
 
-    def error(self, why: str) -> ElfError:
+    def error(self, why: str, next: str = "check the file; copy it again") -> ElfError:  # noqa: A002 - DpackError's
         """The error to raise for this file."""
-        return ElfError(
-            f"cannot read {self.name}", why, exit=EXIT_USAGE, next="check the file; copy it again"
-        )
+        return ElfError(f"cannot read {self.name}", why, exit=EXIT_USAGE, next=next)
 
     def read_at(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``; ElfError when the file ends before them."""
@@ -169,8 +167,11 @@ class ElfFile:
             raise self.error(f"truncated: an ELF header of {len(head)} bytes")
         kind, number = struct.unpack_from("<HH", head, 16)
         if kind not in {ET_EXEC, ET_DYN}:
-            what = {1: "a relocatable object (.o)", 4: "a core dump"}.get(kind, f"of ELF type {kind}")
-            raise self.error(f"{what}, neither a program nor a shared object")
+            what, step = {
+                1: ("a relocatable object (.o)", "link it, and give dpack the program"),
+                4: ("a core dump", "give dpack the program that it is of"),
+            }.get(kind, (f"of ELF type {kind}", "name a built program"))
+            raise self.error(f"{what}, neither a program nor a shared object", step)
         (table,) = struct.unpack_from("<Q", head, 32)
         entry, count = struct.unpack_from("<HH", head, 54)
         if entry != 56 or not count:

@@ -22,7 +22,7 @@ _KINDS = ("lib", "sym", "dir", "dev")
 
 @dataclass(frozen=True, slots=True)
 class HostFiles:
-    """What a device supplies to its containers: paths there, sorted, without repetition.
+    """The files and links that a device supplies to its containers: paths there, sorted, without repetition.
 
     ``lists``    the files that were read.
     ``skipped``  lines that the runtime passes over too, as "drivers.csv:12: the line".
@@ -30,8 +30,6 @@ class HostFiles:
 
     files: tuple[str, ...]
     links: tuple[str, ...]
-    directories: tuple[str, ...]
-    devices: tuple[str, ...]
     lists: tuple[Path, ...]
     skipped: tuple[str, ...]
 
@@ -60,8 +58,8 @@ def read_host_csv(directory: Path) -> HostFiles:
                 paths[kind].add(path)
             elif line.strip():
                 skipped.append(f"{file.name}:{number}: {line.strip()}")
-    files, links, directories, devices = (tuple(sorted(paths[kind])) for kind in _KINDS)
-    return HostFiles(files, links, directories, devices, lists, tuple(skipped))
+    files, links = (tuple(sorted(paths[kind])) for kind in ("lib", "sym"))
+    return HostFiles(files, links, lists, tuple(skipped))
 
 
 def _lists(directory: Path) -> tuple[Path, ...]:

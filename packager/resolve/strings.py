@@ -24,8 +24,7 @@ def library_names(file: ElfFile) -> tuple[str, ...]:
     found: set[bytes] = set()
     for offset, size in _read_only(file):
         _collect(file, offset, size, found)
-    names = {name.decode("ascii") for name in found if _NAME.fullmatch(name)}
-    return tuple(sorted(names - {".so"}))
+    return tuple(sorted(name.decode("ascii") for name in found if _NAME.fullmatch(name)))
 
 
 def _collect(file: ElfFile, offset: int, size: int, found: set[bytes]) -> None:

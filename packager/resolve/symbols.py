@@ -47,7 +47,7 @@ def imports_one_of(file: ElfFile, wanted: Collection[str]) -> bool:
 def symbols(file: ElfFile) -> Iterator[Symbol]:
     """The dynamic symbols, in the order of the table; none for a file without one."""
     table, strings, size = file.tag(DT_SYMTAB), file.tag(DT_STRTAB), file.tag(DT_STRSZ)
-    count = _count(file)
+    count = symbol_count(file)
     if table is None or strings is None or not size or not count:
         return
     if count > _TABLE_LIMIT:
@@ -60,7 +60,8 @@ def symbols(file: ElfFile) -> Iterator[Symbol]:
             yield Symbol(os.fsdecode(names[index:end]), defined=section != 0)
 
 
-def _count(file: ElfFile) -> int:
+def symbol_count(file: ElfFile) -> int:
+    """How many entries the dynamic symbol table has: only the hash tables, or what refers to it, tell."""
     if (address := file.tag(DT_HASH)) is not None:
         count: int = struct.unpack("<II", file.read_at(file.offset_of(address), 8))[1]
         return count

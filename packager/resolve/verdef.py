@@ -22,11 +22,8 @@ _MOST = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """One version: the index by which .gnu.version refers to it, and its name. ``base`` marks the entry that
-    names the file itself and is no version.
-    """
+    """One version. ``base`` marks the entry that names the file itself and is no version."""
 
-    index: int
     name: str
     base: bool
 
@@ -40,9 +37,9 @@ def definitions(file: ElfFile) -> Iterator[Definition]:
         raise file.error(f"damaged: it defines {count} symbol versions")
     offset, names = file.offset_of(address), Names(file)
     for _ in range(count):
-        _, flags, index, _, _, first, following = struct.unpack("<HHHHIII", file.read_at(offset, 20))
+        _, flags, _, _, _, first, following = struct.unpack("<HHHHIII", file.read_at(offset, 20))
         (name,) = struct.unpack("<I", file.read_at(offset + first, 4))
-        yield Definition(index & 0x7FFF, names.at(name), bool(flags & _BASE))
+        yield Definition(names.at(name), bool(flags & _BASE))
         offset += following
         if not following:
             return

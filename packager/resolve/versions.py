@@ -7,16 +7,16 @@ without any version, and a version that only weak references want (VER_FLG_WEAK)
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from packager.recipes.host import split_version
 from packager.resolve.closure import Object
 from packager.resolve.elf import DT_SYMTAB, DT_VERNEED, DT_VERNEEDNUM, ElfFile
-from packager.resolve.symbols import _count as symbol_count
+from packager.resolve.symbols import symbol_count
 from packager.resolve.verdef import Names, definitions
 
 DT_VERSYM = 0x6FFFFFF0
@@ -24,7 +24,6 @@ DT_VERSYM = 0x6FFFFFF0
 _WEAK = 2
 _MOST = 1 << 14
 _TABLE_LIMIT = 1 << 22
-_NUMBERED = re.compile(r"(?P<family>[A-Z]+)_(?P<number>\d+(?:\.\d+)*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +77,6 @@ class Defined:
         return None if known is None else not known or version in known
 
 
-def provider_of(objects: Iterable[Object]) -> Defined:
-    """The versions of libraries that were found. Raises ElfError for a damaged one."""
-    return Defined({o.name: defined_versions(o.host) for o in objects})
-
-
 def defined_versions(path: str | Path) -> frozenset[str]:
     """The versions that the file at ``path`` defines; none for a file without them. Raises ElfError."""
     with ElfFile(path) as file:
@@ -127,10 +121,9 @@ def _lacks(o: Object, provider: Provider) -> Iterator[Unmet]:
 def highest(versions: Iterable[str]) -> dict[str, str]:
     """The highest number of each family of versions: {"GLIBC": "2.36"}. Others (GLIBC_PRIVATE) do not count."""
     best: dict[str, tuple[int, ...]] = {}
-    for version in versions:
-        if hit := _NUMBERED.fullmatch(version):
-            number = tuple(map(int, hit["number"].split(".")))
-            best[hit["family"]] = max(number, best.get(hit["family"], ()))
+    for family, number in map(split_version, versions):
+        if number:
+            best[family] = max(number, best.get(family, ()))
     return {family: ".".join(map(str, best[family])) for family in sorted(best)}
 
 

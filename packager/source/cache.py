@@ -77,11 +77,6 @@ def default_cache() -> Path:
     return user_cache_path("dpack")
 
 
-def cached(cache: Path | None = None) -> tuple[Distribution, ...]:
-    """Every wheel in the cache, by name and version."""
-    return tuple(entry.distribution for entry in entries(cache or default_cache()))
-
-
 def entries(cache: Path) -> tuple[Cached, ...]:
     """Every complete wheel in the cache, by name, version and file name."""
     found = [entry(cache, path.stem) for path in _wheels(cache).glob("*.json")]

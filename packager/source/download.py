@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from packager.source.index import Candidate
 from packager.source.parallel import check
 from packager.source.progress import Bar, Progress
 from packager.source.redact import redact
-from packager.source.transport import Connection, local_path, refused, unreachable
+from packager.source.transport import Connection, continues, local_path, refused, unreachable
 
 if TYPE_CHECKING:
     import requests
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 20
 # Small, because what a broken connection leaves of a chunk is lost.
 _RECEIVED = 1 << 16
-_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +208,7 @@ def _receive(transfer: Transfer, part: _Part) -> None:
     except requests.RequestException as error:
         raise unreachable(transfer.wanted, url, error) from None
     with response:
-        if part.size and not _continues(response, part.size):
+        if part.size and not continues(response, part.size):
             part.restart()
             if response.status_code in {206, 416}:
                 # Another range than the one asked for, or none: ask again, now for all of it.
@@ -238,11 +236,6 @@ def _headers(transfer: Transfer, part: _Part) -> dict[str, str]:
         if validator := _note(transfer).get("validator"):
             headers["If-Range"] = validator
     return headers
-
-
-def _continues(response: requests.Response, size: int) -> bool:
-    match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-    return response.status_code == 206 and match is not None and int(match[1]) == size
 
 
 def _note_path(transfer: Transfer) -> Path:

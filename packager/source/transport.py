@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Answers that a server gives while it is overloaded or restarted; worth asking again.
 _PASSING = (429, 500, 502, 503, 504, 520, 527)
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 _BACKOFF = 0.25
 _LONGEST_PAUSE = 8.0
 
@@ -100,6 +101,12 @@ def local_path(url: str) -> Path | None:
     """The path of a file: URL, None for any other."""
     parts = urlsplit(url)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def continues(response: requests.Response, size: int) -> bool:
+    """Whether an answer is the rest of a body of which ``size`` bytes are here."""
+    match = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    return response.status_code == 206 and match is not None and int(match[1]) == size
 
 
 def unreachable(wanted: str, url: str, error: Exception) -> DpackError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -38,7 +38,7 @@ class _Source:
     pip: Callable[[], PipConfig]
 
 
-def fetch(  # noqa: PLR0913 - one requirement list and six independent options, all by name
+def fetch(  # noqa: PLR0913 - one requirement list and five independent options, all by name
     requirements: Sequence[str],
     *,
     machine: str,
@@ -46,13 +46,12 @@ def fetch(  # noqa: PLR0913 - one requirement list and six independent options, 
     index_url: str | None = None,
     cache: Path | None = None,
     progress: Progress = _NO_PROGRESS,
-    dependencies: bool = False,
 ) -> tuple[Distribution, ...]:
     """The best wheel for each requirement and ``machine``, unpacked in the cache.
 
     ``requirements`` are requirement strings ("nvidia-cudnn-cu12==9.10.2.21"); several for one project
     count together, and one whose environment marker is false on ``machine`` is left out. The result is in
-    their order, followed by what the wheels require where ``dependencies`` is true.
+    their order.
 
     A version that is pinned with ``==`` and in the cache needs no network; ``offline`` takes whatever the
     cache has that fits. ``index_url`` wins over the index of pip's configuration.
@@ -66,42 +65,10 @@ def fetch(  # noqa: PLR0913 - one requirement list and six independent options, 
         progress=progress,
         pip=functools.cache(lambda: pipconf.read(index_url)),
     )
-    done: dict[str, Distribution] = {}
-    asked: set[tuple[str, str]] = set()
-    pending = requirement.wants(requirements, machine)
-    while pending:
-        new = [want for want in pending if want.name not in done]
-        for want in pending:
-            if want.name in done:
-                _check_agrees(want, done[want.name])
-        done.update(zip((want.name for want in new), _round(new, source), strict=True))
-        pending = _required(pending, done, asked, machine) if dependencies else ()
-    return tuple(done.values())
+    return tuple(_chosen(requirement.wants(requirements, machine), source))
 
 
-def _required(
-    wants: Iterable[Want], done: dict[str, Distribution], asked: set[tuple[str, str]], machine: str
-) -> tuple[Want, ...]:
-    """What the wheels just fetched require, each with each of its extras once; ``asked`` remembers."""
-    pairs = [(want.name, extra) for want in wants for extra in want.extras or ("",)]
-    new = [pair for pair in dict.fromkeys(pairs) if pair not in asked]
-    asked.update(new)
-    texts = [
-        text for name, extra in new for text in requirement.dependencies(done[name].root, extra, machine)
-    ]
-    return requirement.wants(texts, machine)
-
-
-def _check_agrees(want: Want, chosen: Distribution) -> None:
-    if not want.specifier.contains(chosen.version, prereleases=True):
-        raise DpackError(
-            f"cannot fetch {want.text}",
-            f"{chosen.name} {chosen.version} is chosen already, and a wheel that comes with it needs another",
-            next=f"name versions that agree, {want.text} among them",
-        )
-
-
-def _round(wants: Sequence[Want], source: _Source) -> list[Distribution]:
+def _chosen(wants: Sequence[Want], source: _Source) -> list[Distribution]:
     """One wheel for each want. All of them are found before the first is downloaded."""
     ready = {want.name: _from_cache(want, source) for want in wants}
     missing = [want for want in wants if ready[want.name] is None]

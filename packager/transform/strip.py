@@ -22,8 +22,8 @@ Row = tuple[int, ...]
 """A section header: name, type, flags, address, offset, size, link, info, alignment, size of an entry."""
 
 
-def strip(source: Path, target: Path) -> int:
-    """Write ``source`` without symbols and debug information to ``target``; the bytes that this saves.
+def strip(source: Path, target: Path) -> None:
+    """Write ``source`` without symbols and debug information to ``target``.
 
     A file without section headers has nothing to strip and is copied. Raises DpackError for a file that
     carries more behind its ELF image (a self-extracting program): cutting would break it.
@@ -32,7 +32,7 @@ def strip(source: Path, target: Path) -> int:
         rows = _sections(file)
         if not rows:
             shutil.copyfile(source, target)
-            return 0
+            return
         end = max((s.offset + s.size for s in file.segments), default=64)
         overlay = file.size - _image_end(file, rows, end)
         if overlay > 0:
@@ -43,7 +43,6 @@ def strip(source: Path, target: Path) -> int:
             )
         kept, names = _kept(file, rows)
         _write(source, target, end, kept, names)
-    return source.stat().st_size - target.stat().st_size
 
 
 def _sections(file: ElfFile) -> list[Row]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import mnist_plan as sample
 import pytest
+from builders.manifest_schema import PATH, schema
 from jsonschema import Draft202012Validator
 
 from packager.account.manifest import SCHEMA_ID, manifest, to_json, with_archive
-from packager.account.schema import schema, schema_text
 from packager.arch import Gpu
 from packager.destination import Destination
 from packager.emit import Entry
@@ -342,4 +342,4 @@ def test_a_file_that_changed_since_the_plan_is_not_called_unmodified():
 
 
 def test_the_published_schema_is_tidy():
-    assert schema_text() == json.dumps(schema(), indent=2) + "\n"
+    assert PATH.read_text(encoding="utf-8") == json.dumps(schema(), indent=2) + "\n"

@@ -5,7 +5,11 @@ from pathlib import Path
 import pytest
 
 from packager.account.licence import licence_files, licence_texts
-from packager.account.origin import Origin, OriginKind, origin_of, origins
+from packager.account.origin import Origin, OriginKind, origins
+
+
+def one(host, root="/") -> Origin:
+    return origins([str(host)], str(root))[str(host)]
 
 
 def put(path: Path, text: str = "") -> Path:
@@ -52,19 +56,19 @@ def test_a_wheel_claims_what_its_record_lists_and_only_that(tmp_path):
 )
 def test_name_and_version_come_from_metadata_or_else_from_the_directory(tmp_path, metadata, name, version):
     wheel(tmp_path, "nvidia_cudnn_cu12", "9.10", CUDNN, metadata=metadata)
-    found = origin_of(str(tmp_path / CUDNN))
+    found = one(tmp_path / CUDNN)
     assert (found.name, found.version) == (name, version)
 
 
 def test_without_metadata_the_directory_names_the_distribution(tmp_path):
     (wheel(tmp_path, "some_lib", "2.0", CUDNN) / "METADATA").unlink()
-    assert str(origin_of(str(tmp_path / CUDNN))) == "some-lib 2.0"
+    assert str(one(tmp_path / CUDNN)) == "some-lib 2.0"
 
 
 def test_the_nearest_distribution_wins(tmp_path):
     wheel(tmp_path, "outer", "1", f"inner/{CUDNN}")
     wheel(tmp_path / "inner", "inner", "2", CUDNN)
-    found = origin_of(str(tmp_path / "inner" / CUDNN))
+    found = one(tmp_path / "inner" / CUDNN)
     assert (found.name, found.path) == ("inner", CUDNN)
 
 
@@ -104,7 +108,7 @@ def test_a_debian_package_owns_what_its_list_names(tmp_path, inside, name, versi
     debian(tmp_path)
     about = tmp_path / "usr/share/doc" / name
     expected = Origin(OriginKind.DEBIAN, name, version, listed, about)
-    assert origin_of(str(tmp_path / inside), str(tmp_path)) == expected
+    assert one(tmp_path / inside, tmp_path) == expected
 
 
 def test_two_files_that_differ_by_usr_alone_keep_their_own_package(tmp_path):
@@ -118,14 +122,14 @@ def test_two_files_that_differ_by_usr_alone_keep_their_own_package(tmp_path):
 
 def test_a_file_outside_of_the_sysroot_belongs_to_none_of_its_packages(tmp_path):
     debian(tmp_path / "root")
-    assert origin_of("/usr/lib/libfoo.so.1.0", str(tmp_path / "root")).kind is OriginKind.FILE
+    assert one("/usr/lib/libfoo.so.1.0", tmp_path / "root").kind is OriginKind.FILE
 
 
 def test_no_data_base_and_a_damaged_record_claim_nothing(tmp_path):
     info = wheel(tmp_path, "broken", "1", CUDNN)
     (info / "RECORD").unlink()
     (info / "RECORD").mkdir()
-    assert origin_of(str(tmp_path / CUDNN), str(tmp_path)).kind is OriginKind.FILE
+    assert one(tmp_path / CUDNN, tmp_path).kind is OriginKind.FILE
 
 
 def names(origin: Origin) -> list[str]:
@@ -143,8 +147,7 @@ def test_licence_texts_of_a_wheel_a_package_and_a_plain_file(tmp_path):
     for name in ("COPYING", "LICENSE-MIT", "EULA.txt", "licensed.txt", "README"):
         put(tmp_path / "opt" / name)
     own, package, file = (
-        origin_of(str(tmp_path / path), str(tmp_path))
-        for path in (CUDNN, "usr/lib/libfoo.so.1.0", "opt/libplain.so.1")
+        one(tmp_path / path, tmp_path) for path in (CUDNN, "usr/lib/libfoo.so.1.0", "opt/libplain.so.1")
     )
     assert names(own) == ["License.txt", "licenses/LICENSE", "licenses/third/NOTICE.txt"]
     assert names(package) == ["copyright"]
@@ -162,4 +165,4 @@ def test_licence_texts_of_a_wheel_a_package_and_a_plain_file(tmp_path):
 
 def test_a_package_without_its_copyright_file_has_no_licence_text(tmp_path):
     debian(tmp_path)
-    assert licence_files(origin_of(str(tmp_path / "usr/lib/libfoo.so.1.0"), str(tmp_path))) == ()
+    assert licence_files(one(tmp_path / "usr/lib/libfoo.so.1.0", tmp_path)) == ()

@@ -7,8 +7,8 @@ import sys
 
 import jsonschema
 import pytest
+from builders.manifest_schema import schema
 
-from packager.account.schema import schema
 from packager.cli import _COMMANDS
 
 

@@ -32,8 +32,8 @@ FILES = {
     "no program headers": (damaged(56, b"\0\0"), ("damaged",)),
     "32-bit": (elf32(), ("32-bit",)),
     "big-endian": (big_endian(), ("big-endian",)),
-    "relocatable": (Tiny(type=ET_REL).build(), ("relocatable",)),
-    "core dump": (Tiny(type=ET_CORE).build(), ("core dump",)),
+    "relocatable": (Tiny(type=ET_REL).build(), ("a relocatable object (.o)", "next: link it")),
+    "core dump": (Tiny(type=ET_CORE).build(), ("core dump", "next: give dpack the program")),
     "unheard-of machine": (Tiny(machine=0x9999, needed=("libc.so.6",)).build(), ("machine-39321",)),
 }
 

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 from builders.fatbin import container, cubin, member, ptx
-from hypothesis import given
+from hypothesis import find, given
 from hypothesis import strategies as st
 
 from packager.arch import Kind, spelling
@@ -118,9 +118,35 @@ def test_a_damaged_container_is_read_soundly_or_not_at_all(damage):
         fits(content, found)
 
 
-@given(st.binary(max_size=400), st.integers(0, 400))
-def test_random_bytes_behind_a_magic_are_read_soundly_or_not_at_all(tail, size):
-    content = MAGIC + struct.pack("<Q", size) + tail
+FIELDS = (("<H", 0), ("<H", 2), ("<I", 4), ("<Q", 8), ("<I", 16), ("<I", 28), ("<Q", 40), ("<Q", 56))
+"""Of a member's header: kind, version, header size, payload, compressed size, SM number, flags, size."""
+
+
+def with_fields(name, content, fields):
+    made = member(name, content)
+    for (form, at), value in fields:
+        made = changed(form, at, value, made)
+    return made
+
+
+ODD_MEMBERS = st.builds(
+    with_fields,
+    st.sampled_from(["sm_80", "compute_90", "lto_50"]),
+    st.binary(max_size=100),
+    st.lists(st.tuples(st.sampled_from(FIELDS), st.integers(0, 1200)), max_size=2),
+)
+ODD = st.builds(
+    lambda members, more: container(*members) + more, st.lists(ODD_MEMBERS), st.binary(max_size=20)
+)
+
+
+@given(ODD)
+def test_members_of_random_fields_are_read_soundly_or_not_at_all(content):
     found = parse(content)
     if found is not None:
         fits(content, found)
+
+
+@pytest.mark.parametrize("members", [None, 1, 3])
+def test_random_fields_make_containers_that_are_read_and_others(members):
+    find(ODD, lambda content: members == ((found := parse(content)) and len(found.members)))

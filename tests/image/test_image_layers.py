@@ -64,6 +64,12 @@ def test_in_one_layer_the_program_comes_last(dpack, cnn, cuda):
     assert order.index("tmp") < order.index("app") < order.index("app/lib/libcudnn.so.9")
 
 
+def test_an_image_without_gpu_libraries_asks_for_no_driver(dpack, tmp_path):
+    greeter = compile_greeter(tmp_path / "greet", "the first")
+    dpack("bundle", greeter, "-o", "x.oci.tar").done()
+    assert "NVIDIA" not in str(read(dpack.cwd / "x.oci.tar").config)
+
+
 def test_what_an_image_says_of_itself(dpack, cnn, cuda):
     dpack(
         "bundle", cnn, "-L", cuda, "-m", "cnn", "-o", "x.oci.tar", "--name", "127.0.0.1:5000/edge/mnist:2.1"

@@ -100,7 +100,7 @@ def test_a_base_knows_its_c_library(system, tmp_path):
     expected = subprocess.run(["getconf", "GNU_LIBC_VERSION"], capture_output=True, text=True, check=True)
     assert str(provided.c_library) == expected.stdout.strip()
     assert base.sysroot().is_file(provided.c_library.loader)
-    assert set(provided.floors) == {"GLIBC", "GLIBCXX", "CXXABI", "GCC"}
+    assert {"GLIBC", "GLIBCXX", "CXXABI", "GCC"} <= set(provided.floors)
     assert provided.floors["GLIBC"] == provided.c_library.version
     assert base.library_path == ("/usr/local/nvidia/lib", "/usr/local/lib")
 

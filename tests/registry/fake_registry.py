@@ -46,6 +46,7 @@ class FakeRegistry:
     cut_finish: int = 0  # so many PUTs are done, and their answers lost
     cut_get: list[int] = field(default_factory=list)  # send so many bytes of the next blob, then break off
     no_range: bool = False
+    together: threading.Barrier | None = None  # a blob is sent when as many are asked for at once
     least_chunk: int = 0
     relative: bool = False  # Location without a host
     subject: bool = True  # the referrers API is there
@@ -218,6 +219,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(200, found)
 
     def _blobs_get(self, name, target):
+        if self.registry.together:
+            self.registry.together.wait(10)
         registry = self.registry
         if registry.redirect:
             return self._answer(307, Location=f"{registry.redirect}/{target}")

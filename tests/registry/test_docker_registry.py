@@ -95,14 +95,12 @@ def test_we_read_what_skopeo_pushes(docker_registry, tmp_path):
     skopeo("copy", "--dest-tls-verify=false", "--preserve-digests", f"oci:{layout}:0", f"docker://{name}")
     access = plain(docker_registry.host)
     image = pull(Reference.parse(name), AMD64, access=access, cache=tmp_path / "cache")
-    image.fetch()
     read = []
     for layer in image.layers:
         with image.blob(layer) as file:
             read.append(file.read())
             assert file.seek(0) == 0
     assert read == layers
-    assert digest_of(image.manifest) == image.descriptor.digest
     docker_registry.kill()
     with image.blob(image.layers[0]) as file:  # from the cache
         assert file.read() == layers[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 from dataclasses import replace
 
 import pytest
@@ -51,6 +52,18 @@ def test_a_blob_is_downloaded_once(registry, image, reference, access, tmp_path)
     assert read(image) == read(image) == LAYER
     assert read(pull(reference, AMD64, access=access, cache=tmp_path / "cache")) == LAYER
     assert len(ranges(registry, image)) == 1
+
+
+def test_all_layers_are_downloaded_at_once(registry, access, tmp_path):
+    layers = [noise(1000, 1), noise(1000, 2), noise(1000, 3)]
+    reference = Reference.parse(f"{registry.host}/team/base:1")
+    push(simple(*layers, layers[0]), reference, access=access)
+    image = pull(reference, AMD64, access=access, cache=tmp_path / "cache")
+    registry.together = threading.Barrier(3)
+    for descriptor, content in zip(image.layers, [*layers, layers[0]], strict=True):
+        with image.blob(descriptor) as file:
+            assert file.read() == content
+    assert registry.together.n_waiting == 0
 
 
 def test_a_damaged_file_of_the_cache_is_replaced(registry, image, reference, access, tmp_path):

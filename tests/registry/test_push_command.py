@@ -117,6 +117,14 @@ def test_a_layout_that_lacks_a_blob(registry, folder):
     assert f"it lacks the blob sha256:{layers[-1].name}" in err
 
 
+def test_an_archive_that_is_cut_off(archive):
+    os.truncate(archive, archive.stat().st_size // 2)
+    code, _, err = dpack(archive, "h.x/app:1")
+    assert code == 1
+    assert "it is cut off: it ends in blobs/sha256/" in err
+    assert "copy it anew" in err
+
+
 def test_what_the_registry_does_not_allow(registry, folder):
     registry.realm = f"http://{registry.host}/token"
     code, _, err = dpack(folder, f"{registry.host}/app:1", "--plain-http", registry.host)

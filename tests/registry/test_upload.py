@@ -11,6 +11,7 @@ from fake_registry import PASSWORD, QUICK, USER
 from layouts_in_memory import noise, simple
 
 from packager.errors import DpackError
+from packager.oci.descriptor import CONFIG_TYPE, INDEX_TYPE, MANIFEST_TYPE, document
 from packager.registry import Access, Outcome, Reference, push
 
 LAYER = noise(10_000)
@@ -173,6 +174,17 @@ def test_a_layout_with_two_images_is_refused(registry, access):
     with pytest.raises(DpackError, match="holds 2 images"):
         push(layout, Reference.parse(f"{registry.host}/app:1"), access=access)
     assert not registry.log
+
+
+@pytest.mark.parametrize(("kind", "key"), [(MANIFEST_TYPE, "layers"), (INDEX_TYPE, "manifests")])
+@pytest.mark.parametrize("value", [{}, {"layers": None, "manifests": None}], ids=["absent", "null"])
+def test_a_document_without_its_list_is_refused(registry, access, kind, key, value):
+    layout = simple(LAYER)
+    config = layout.add(CONFIG_TYPE, b"{}").to_json()
+    layout.listed[:] = [layout.add(kind, document({"config": config, **value}))]
+    with pytest.raises(DpackError, match=f"has no list of {key}"):
+        push(layout, Reference.parse(f"{registry.host}/team/app:1"), access=access)
+    assert not registry.manifests
 
 
 # Tokens

@@ -40,8 +40,6 @@ def test_lists_of_a_directory(directory: Path) -> None:
             "/usr/lib/aarch64-linux-gnu/nvidia/libnvcudla.so",
         ),
         links=("/usr/lib/aarch64-linux-gnu/libcuda.so",),
-        directories=("/lib/firmware/tegra23x",),
-        devices=("/dev/nvhost-ctrl", "/dev/nvmap"),
         lists=(directory / "devices.CSV", directory / "drivers.csv"),
         skipped=(),
     )

@@ -8,7 +8,8 @@ import pytest
 from local_index import ARM, X86, LocalIndex, wheel_bytes, wheel_file
 
 from packager.errors import EXIT_USAGE, DpackError
-from packager.source import Distribution, cached, default_cache, fetch
+from packager.source import Distribution, default_cache, fetch
+from packager.source.cache import entries
 
 pytestmark = pytest.mark.usefixtures("no_pip")
 
@@ -43,7 +44,7 @@ def test_a_wheel_is_fetched_checked_unpacked_and_kept(index, cache, form):
         f"{got.root.name}.json",
     ]
     assert "127.0.0.1" not in (cache / "wheels" / f"{got.root.name}.json").read_text()
-    assert cached() == (got,)
+    assert [one.distribution for one in entries(cache)] == [got]
 
 
 def test_what_is_pinned_and_cached_needs_no_network(index):
@@ -64,12 +65,12 @@ def test_what_is_not_pinned_asks_the_index_and_finds_the_wheel_cached(index):
     assert versions(get("nvidia-demo-cu12")) == [f"nvidia-demo-cu12 1.1 {X86}"]
 
 
-def test_each_machine_has_its_own_wheel(index):
+def test_each_machine_has_its_own_wheel(index, cache):
     index.add(FILE)
     index.add(wheel_file(tag=ARM))
     assert versions(get("nvidia-demo-cu12")) == [f"nvidia-demo-cu12 1.0 {X86}"]
     assert versions(get("nvidia-demo-cu12", machine="aarch64")) == [f"nvidia-demo-cu12 1.0 {ARM}"]
-    assert len(cached()) == 2
+    assert len(entries(cache)) == 2
 
 
 def test_several_at_once_come_in_the_order_asked(index):
@@ -90,21 +91,6 @@ def test_a_marker_is_read_for_the_target(index):
     marked = "nvidia-demo-cu12; platform_machine == 'aarch64'"
     assert get(marked) == ()
     assert len(get(marked, machine="aarch64")) == 1
-
-
-def test_dependencies_follow_with_their_extras(index):
-    requires = ("nvidia-a<2", "nvidia-b; extra == 'blas'", "nvidia-c; sys_platform == 'win32'")
-    index.add(wheel_file(), requires=requires)
-    index.add(wheel_file("nvidia-a", "1.0"), requires=("nvidia-demo-cu12",))
-    index.add(wheel_file("nvidia-a", "2.0"))
-    index.add(wheel_file("nvidia-b", "3.0"))
-    assert [one.name for one in get("nvidia-demo-cu12[blas]")] == ["nvidia-demo-cu12"]
-    plain = get("nvidia-demo-cu12", dependencies=True)
-    assert [f"{one.name} {one.version}" for one in plain] == ["nvidia-demo-cu12 1.0", "nvidia-a 1.0"]
-    extra = get("nvidia-demo-cu12[blas]", dependencies=True)
-    assert [one.name for one in extra] == ["nvidia-demo-cu12", "nvidia-a", "nvidia-b"]
-    with pytest.raises(DpackError, match=r"nvidia-a 2\.0 is chosen already"):
-        get("nvidia-demo-cu12", "nvidia-a==2.0", dependencies=True)
 
 
 @pytest.mark.parametrize(
@@ -182,10 +168,10 @@ def test_an_entry_that_is_not_whole_does_not_count(index, cache):
     (got,) = get("nvidia-demo-cu12==1.0")
     record = cache / "wheels" / f"{got.root.name}.json"
     record.unlink()
-    assert cached() == ()
+    assert entries(cache) == ()
     assert get("nvidia-demo-cu12==1.0") == (got,)
     record.write_text(json.dumps({"schema": 1, "file": FILE}))
-    assert cached() == ()
+    assert entries(cache) == ()
 
 
 def test_a_file_of_the_same_name_with_another_hash_replaces_the_cached_one(index):

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from builders.fatbin import container, cubin, member, shared_object
+from builders.manifest_schema import schema
 from builders.oracle import require
 from tiny_device import said
 
-from packager.account.schema import schema
 from packager.cuda.scan import read_gpu_code
 
 OWN, VENDOR = "libown.so.1", "libcudnn_ops.so.9"

@@ -62,10 +62,10 @@ def run(path):
 
 def test_a_stripped_program_does_the_same_with_fewer_bytes(program, tmp_path):
     out = tmp_path / "out"
-    saved = strip(program, out)
+    strip(program, out)
     verify(program, out, None)
     assert run(out) == run(program) == "early\ncaught\n3\n"
-    assert saved == program.stat().st_size - out.stat().st_size > 0
+    assert out.stat().st_size < program.stat().st_size
 
 
 def test_strip_leaves_no_more_than_gnu_strip(program, tmp_path):
@@ -87,7 +87,7 @@ def test_readelf_finds_nothing_wrong_with_a_stripped_program(program, tmp_path):
 def test_stripping_twice_changes_nothing(program, tmp_path):
     once, twice = tmp_path / "once", tmp_path / "twice"
     strip(program, once)
-    assert strip(once, twice) == 0
+    strip(once, twice)
     assert once.read_bytes() == twice.read_bytes()
 
 
@@ -112,7 +112,8 @@ def test_a_static_program_is_stripped(tmp_path):
     source, app, out = tmp_path / "a.c", tmp_path / "app", tmp_path / "out"
     source.write_text("int main(void) { return 7; }")
     subprocess.run(["gcc", "-g", "-static", source, "-o", app], check=True)
-    assert strip(app, out) > 0
+    strip(app, out)
+    assert out.stat().st_size < app.stat().st_size
     verify(app, out, None)
     assert subprocess.run([out], check=False).returncode == 7
 

@@ -150,7 +150,7 @@ def _spooled(path: Path, plain: io.BufferedIOBase) -> int:
 
 
 def _members(path: Path, descriptor: int) -> dict[str, _Member]:
-    members = {}
+    members, end = {}, os.fstat(descriptor).st_size
     os.lseek(descriptor, 0, os.SEEK_SET)
     try:
         with (
@@ -160,6 +160,8 @@ def _members(path: Path, descriptor: int) -> dict[str, _Member]:
             for member in tar:
                 name = posixpath.normpath(member.name).lstrip("/")
                 if member.isreg() and not member.issparse():
+                    if member.offset_data + member.size > end:
+                        raise malformed(str(path), f"it is cut off: it ends in {name}, at {end:,} bytes")
                     members[name] = _Member(member.offset_data, member.size)
                 elif member.islnk():
                     members[name] = _Member(0, 0, posixpath.normpath(member.linkname).lstrip("/"))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from packager.errors import usage
 from packager.oci.base.archive import Files
 from packager.oci.base.expand import GZIP_MAGIC, ZSTD_MAGIC
-from packager.oci.base.image import DOCUMENT_LIMIT, Blobs, Image, diff_ids_of, measured, platform_of
+from packager.oci.base.image import Blobs, Image, diff_ids_of, document_of, measured, platform_of
 from packager.oci.descriptor import (
     CONFIG_TYPE,
     LAYER_GZIP,
@@ -66,24 +66,21 @@ def _image(files: Files, row: _Row, config: bytes, name: str) -> Image:
     layers = tuple(
         _layer(files, layer, diff_id, name) for layer, diff_id in zip(row.layers, ids, strict=True)
     )
-    config_descriptor = Descriptor.of(CONFIG_TYPE, config)
     manifest = {
         "schemaVersion": 2,
         "mediaType": MANIFEST_TYPE,
-        "config": config_descriptor.to_json(),
+        "config": Descriptor.of(CONFIG_TYPE, config).to_json(),
         "layers": [layer.to_json() for layer in layers],
     }
     places = dict(zip((layer.digest for layer in layers), row.layers, strict=True))
     return Image(
         name=name,
         descriptor=Descriptor.of(MANIFEST_TYPE, document(manifest)),
-        manifest=manifest,
-        config_descriptor=config_descriptor,
         config=config,
         layers=layers,
         diff_ids=ids,
         platform=platform_of(config, f"the config of {name}"),
-        blobs=Blobs(files, places | {config_descriptor.digest: row.config}),
+        blobs=Blobs(files, places),
     )
 
 
@@ -148,11 +145,7 @@ def _layer(files: Files, layer: str, diff_id: str, name: str) -> Descriptor:
 
 
 def _read(files: Files, member: str, name: str) -> bytes:
-    file = files.open(posixpath.normpath(member))
-    if file is None:
+    content = document_of(files, posixpath.normpath(member), name)
+    if content is None:
         raise malformed(name, f"{member} is not in it")
-    with file:
-        content = file.read(DOCUMENT_LIMIT + 1)
-    if len(content) > DOCUMENT_LIMIT:
-        raise malformed(name, f"{member} is larger than a document may be")
     return content

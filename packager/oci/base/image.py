@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from packager.errors import DpackError
 from packager.oci.base.archive import Files
@@ -28,6 +28,21 @@ CONFIG_TYPES = frozenset({CONFIG_TYPE, DOCKER_CONFIG_TYPE})
 """The config types of images that run; a manifest with another one is an artifact."""
 
 _CHUNK = 1 << 20
+
+
+def document_of(files: Files, member: str, name: str) -> bytes | None:
+    """A JSON document among the files of the image ``name``, None where it has none.
+
+    Raises DpackError for one that is larger than documents are.
+    """
+    file = files.open(member)
+    if file is None:
+        return None
+    with file:
+        content = file.read(DOCUMENT_LIMIT + 1)
+    if len(content) > DOCUMENT_LIMIT:
+        raise malformed(f"{member} of {name}", "it is larger than a document may be")
+    return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +89,6 @@ class Image:
 
     name: str
     descriptor: Descriptor
-    manifest: Mapping[str, Any] = field(repr=False)
-    config_descriptor: Descriptor
     config: bytes = field(repr=False)
     layers: tuple[Descriptor, ...]
     diff_ids: tuple[str, ...]
@@ -93,18 +106,16 @@ def read_manifest(blobs: Blobs, descriptor: Descriptor, name: str) -> Image:
     """The image whose manifest ``descriptor`` is. Raises DpackError where it or its config is not one."""
     document = f"the manifest {descriptor.digest} of {name}"
     manifest = parsed(blobs.document(descriptor), document)
-    config_descriptor = Descriptor.from_json(manifest.get("config"), document)
-    if config_descriptor.media_type not in CONFIG_TYPES:
-        raise malformed(document, f"its config is of the type {config_descriptor.media_type}: not an image")
+    described = Descriptor.from_json(manifest.get("config"), document)
+    if described.media_type not in CONFIG_TYPES:
+        raise malformed(document, f"its config is of the type {described.media_type}: not an image")
     layers = manifest.get("layers")
     if not isinstance(layers, list):
         raise malformed(document, "it has no list of layers")
-    config = blobs.document(config_descriptor)
+    config = blobs.document(described)
     return Image(
         name=name,
         descriptor=descriptor,
-        manifest=manifest,
-        config_descriptor=config_descriptor,
         config=config,
         layers=tuple(_layer(layer, document) for layer in layers),
         diff_ids=diff_ids_of(config, len(layers), name),
@@ -136,11 +147,15 @@ def diff_ids_of(config: bytes, layers: int, name: str) -> tuple[str, ...]:
 
 
 def environment_of(config: bytes, document: str) -> dict[str, str]:
-    """The environment that containers of an image start with ("config.Env")."""
-    settings = parsed(config, document).get("config") or {}
-    listed = settings.get("Env") if isinstance(settings, dict) else None
-    pairs = [text.partition("=") for text in listed or () if isinstance(text, str)]
-    return {name: value for name, _, value in pairs}
+    """The environment that containers of an image start with ("config.Env"), in its order.
+
+    Raises DpackError, naming the document, where it is not a list of texts.
+    """
+    settings = parsed(config, document).get("config")
+    listed = (settings.get("Env") if isinstance(settings, dict) else None) or []
+    if not isinstance(listed, list) or not all(isinstance(text, str) for text in listed):
+        raise malformed(document, "its environment is not a list of texts")
+    return {name: value for name, _, value in (text.partition("=") for text in listed)}
 
 
 def measured(file: BinaryIO) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from packager.errors import DpackError, usage
 from packager.oci.base.archive import Files, files_of
 from packager.oci.base.dockerarchive import INDEX as DOCKER_INDEX
 from packager.oci.base.dockerarchive import read_docker_archive
-from packager.oci.base.image import CONFIG_TYPES, DOCUMENT_LIMIT, Blobs, Image, platform_of, read_manifest
+from packager.oci.base.image import CONFIG_TYPES, Blobs, Image, document_of, platform_of, read_manifest
 from packager.oci.descriptor import (
     INDEX_TYPES,
     MANIFEST_TYPES,
@@ -135,18 +135,3 @@ def _undecided(
         if fitting or platform is None or any(platform.matches(leaf.platform) for leaf in leaves)
         else f"name an image for {platform}",
     )
-
-
-def document_of(files: Files, member: str, name: str) -> bytes | None:
-    """A JSON document among the files of the image ``name``, None where it has none.
-
-    Raises DpackError for one that is larger than documents are.
-    """
-    file = files.open(member)
-    if file is None:
-        return None
-    with file:
-        content = file.read(DOCUMENT_LIMIT + 1)
-    if len(content) > DOCUMENT_LIMIT:
-        raise malformed(f"{member} of {name}", "it is larger than a document may be")
-    return content

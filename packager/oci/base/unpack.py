@@ -53,7 +53,7 @@ def chain_id(diff_ids: Sequence[str]) -> str:
     return chain.removeprefix("sha256:")
 
 
-def sysroot_of(image: Image, cache: Path, stop: Event | None = None) -> Path:
+def sysroot_of(image: Image, cache: Path) -> Path:
     """The directory with the image's sysroot, unpacked into ``cache`` where it is not there yet.
 
     Raises DpackError where a layer is damaged, leads out of the root, or is not the one that the config names.
@@ -67,7 +67,7 @@ def sysroot_of(image: Image, cache: Path, stop: Event | None = None) -> Path:
 
     with storing(cache, image.name, sum(layer.size for layer in image.layers)):
         root.parent.mkdir(parents=True, exist_ok=True)
-        with lock(cache, f"root-{name}", stop or Event()):
+        with lock(cache, f"root-{name}", Event()):
             if not root.is_dir():
                 _make(image, diff_ids, root)
     return root

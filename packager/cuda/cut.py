@@ -23,7 +23,6 @@ from functools import partial
 from itertools import pairwise, takewhile
 from pathlib import Path
 
-from packager.arch import Arch, Kind
 from packager.cuda.assemble import Assembly, assemble
 from packager.cuda.code import GpuCode, Loose, Member
 from packager.cuda.image import (
@@ -91,11 +90,6 @@ class Cut:
         return self.whole - self.size
 
     @property
-    def kept_arches(self) -> tuple[Arch, ...]:
-        """The architectures of the machine code in the new file, ascending."""
-        return tuple(sorted({piece.arch for piece in self.kept if piece.kind is Kind.CUBIN}))
-
-    @property
     def segments(self) -> int:
         """Program headers of the new file; 0 where nothing changes."""
         return len(self.assembly.layout.rows) if self.assembly else 0
@@ -108,20 +102,13 @@ def code_aims(source: Path) -> Aims:
         return frozenset() if _unfit(image, content) else aimed_at(image, content)
 
 
-def plan_cut(
-    code: GpuCode,
-    selection: Selection,
-    source: Path | None = None,
-    *,
-    aims: Callable[[], Aims] | None = None,
-) -> Cut:
+def plan_cut(code: GpuCode, selection: Selection, *, aims: Callable[[], Aims] | None = None) -> Cut:
     """Decide what goes from the file ``code`` is of: all that ``selection`` drops, as far as that is proven safe.
 
-    ``source`` is the file on this machine, where that is not the path that ``code`` shows; ``aims`` gives its
-    :func:`code_aims`, where somebody else finds them meanwhile. Raises ElfError for a damaged file, DpackError for
-    one that changed since it was scanned.
+    ``aims`` gives the file's :func:`code_aims`, where somebody else finds them meanwhile. Raises ElfError for a
+    damaged file, DpackError for one that changed since it was scanned.
     """
-    source = source or Path(code.path)
+    source = Path(code.path)
     aims = aims or partial(code_aims, source)
     image = read_image(source)
     if (image.size, image.modified) != (code.size, code.modified):

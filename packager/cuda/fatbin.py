@@ -54,13 +54,6 @@ def container_at(read: Read, section: Section, offset: int) -> Container | None:
     return Container(section.name, offset, address, HEADER_SIZE, size, members)
 
 
-def parse(content: bytes, offset: int = 0) -> Container | None:
-    """The container at ``offset`` of ``content``, as :func:`container_at` gives it, without a section."""
-    return container_at(
-        lambda start, size: content[start : start + size], Section("", 0, 0, len(content), 0, 0), offset
-    )
-
-
 def _members(read: Read, offset: int, end: int) -> tuple[Member, ...] | None:
     """The members from ``offset`` to ``end``; None where they do not fill the space exactly."""
     members: list[Member] = []

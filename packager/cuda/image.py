@@ -21,8 +21,8 @@ from packager.resolve.elf import DF_1_PIE, DT_FLAGS_1, ET_EXEC, PT_INTERP, PT_LO
 from packager.resolve.machine import Machine
 
 HEADER_SIZE = 64
-PT_PHDR, PT_GNU_STACK = 6, 0x6474E551
-PF_X, PF_W, PF_R = 1, 2, 4
+PT_PHDR = 6
+PF_X, PF_R = 1, 4
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR = 1, 2, 4
 SHT_NOBITS, SHT_SYMTAB = 8, 2
 

@@ -51,33 +51,14 @@ class Kept:
     container: Container
     members: tuple[Member, ...]
 
-    @property
-    def dropped(self) -> tuple[Member, ...]:
-        """The members that go, in the container's order."""
-        stay = {member.offset for member in self.members}
-        return tuple(member for member in self.container.members if member.offset not in stay)
-
-    @property
-    def whole(self) -> bool:
-        """True where nothing goes."""
-        return len(self.members) == len(self.container.members)
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What stays: one Kept for each container of the file, in its order, and the loose pieces that stay."""
 
     code: GpuCode
-    gpus: tuple[Gpu, ...]
-    policy: Policy
     containers: tuple[Kept, ...]
     loose: tuple[Loose, ...]
-
-    @property
-    def dropped_loose(self) -> tuple[Loose, ...]:
-        """The loose pieces that go."""
-        stay = {piece.offset for piece in self.loose}
-        return tuple(piece for piece in self.code.loose if piece.offset not in stay)
 
     @property
     def kept_size(self) -> int:
@@ -104,7 +85,7 @@ def keep(code: GpuCode, gpus: Sequence[Gpu], policy: Policy = Policy()) -> Selec
             numbers = known[kinds] = _numbers(kinds, gpus, policy)
         kept.append(Kept(container, tuple([container.members[number] for number in numbers])))
     loose = tuple(piece for piece in code.loose if any(runs(piece.kind, piece.arch, gpu) for gpu in gpus))
-    return Selection(code, tuple(gpus), policy, tuple(kept), loose)
+    return Selection(code, tuple(kept), loose)
 
 
 def _numbers(kinds: Sequence[_Kind], gpus: Sequence[Gpu], policy: Policy) -> tuple[int, ...]:

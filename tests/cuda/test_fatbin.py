@@ -8,9 +8,16 @@ from hypothesis import find, given
 from hypothesis import strategies as st
 
 from packager.arch import Kind, spelling
-from packager.cuda.fatbin import MAGIC, parse
+from packager.cuda.code import Section
+from packager.cuda.fatbin import MAGIC, container_at
 
 WHOLE = container("sm_50", member("sm_90a", compression="lz4"), member("compute_120f", header_size=80))
+
+
+def parse(content, offset=0):
+    """The container at this offset of a section that is all of ``content``."""
+    whole = Section("", 0, 0, len(content), 0, 0)
+    return container_at(lambda start, size: content[start : start + size], whole, offset)
 
 
 def rows(found):

@@ -112,16 +112,12 @@ def test_policies(container, gpus, policy, stays):
 def test_loose_cubins_stay_wherever_they_run():
     selection = keep(code(loose="sm_70 sm_80 sm_86 sm_90 sm_100"), [Gpu.of("8.6")])
     assert [str(each.arch) for each in selection.loose] == ["sm_80", "sm_86"]
-    assert [str(each.arch) for each in selection.dropped_loose] == ["sm_70", "sm_90", "sm_100"]
 
 
 def test_what_stays_and_what_goes_is_everything():
     whole = code(CUDNN, "sm_90a", "sm_86", loose="sm_86 sm_90")
     selection = keep(whole, [Gpu.of("8.6")])
-    assert [each.whole for each in selection.containers] == [False, False, True]
     assert (selection.kept_size, selection.dropped_size) == (2 * 1064 + 500, 9 * 1064 + 500)
-    dropped = [*selection.dropped_loose, *(one for each in selection.containers for one in each.dropped)]
-    assert sum(one.size for one in dropped) == selection.dropped_size
 
 
 def test_more_gpus_keep_no_less_and_the_choice_for_one_can_be_made_again():

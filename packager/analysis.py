@@ -49,7 +49,7 @@ class Analysis:
 
 def analyse(request: Request, progress: Progress | None = None) -> Analysis:
     """Resolve and plan. Raises DpackError for a wrong request; misses and conflicts stand in the plan."""
-    known = recipe_files.load(request.recipes, devices=request.aim.names_a_device)
+    known = full = recipe_files.load(request.recipes, devices=request.aim.names_a_device)
     if request.cudnn == "jit":
         from packager import jit  # noqa: PLC0415 - few plans ask for it
 
@@ -59,6 +59,9 @@ def analyse(request: Request, progress: Progress | None = None) -> Analysis:
     fetched: tuple[Distribution, ...] = ()
     while True:
         closure = resolve(ground.program, ground.loader, ground.recipes, request.include)
+        if request.cudnn == "jit" and jit.lacks_compiler(closure, ground.recipes):
+            ground = replace(ground, recipes=jit.with_compiler(ground.recipes, full))
+            continue
         plan = make_plan(closure, ground.recipes, choice)
         analysis = Analysis(request, ground, closure, plan, fetched)
         if request.cudnn == "jit":
@@ -95,7 +98,13 @@ def _with_proof(analysis: Analysis) -> Plan:
             tried=proof.reasons,
             next="leave --cudnn jit out: the full distribution serves every program",
         )
-    return replace(plan, notes=(*plan.notes, *proof.notes))
+    left_out = jit.left_out(closure, analysis.recipes, analysis.loader)
+    return replace(
+        plan,
+        decisions=(*plan.decisions, *left_out),
+        warnings=(*plan.warnings, *jit.told(closure, analysis.recipes)),
+        notes=(*plan.notes, *proof.notes),
+    )
 
 
 def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distribution, ...]:

@@ -67,7 +67,10 @@ def _story(analysis: Analysis, d: Decision) -> list[str]:
         if d.component.evidence:
             lines.append(f"  evidence   {d.component.evidence}")
     lines.append("  chain")
-    lines += [f"    {step}" for step in chain(analysis.plan, d)] or ["    it is where everything begins"]
+    begins = (
+        "it is where everything begins" if d is analysis.plan.program else "nothing that is loaded opens it"
+    )
+    lines += [f"    {step}" for step in chain(analysis.plan, d)] or [f"    {begins}"]
     others = [edge for edge in d.edges[1:] if edge.source != (d.edges[0].source if d.edges else "")]
     if others:
         lines += ["  also asked for by", *(f"    {line}" for line in _askers(others))]

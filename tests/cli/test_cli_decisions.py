@@ -39,6 +39,36 @@ def test_two_models_keep_what_either_needs(dpack, cnn, cuda):
     assert not actions(dpack("plan", cnn, "-L", cuda, "-m", "cnn", "-m", "rnn", "--json").done().json)["drop"]
 
 
+@pytest.fixture
+def graph(cuda, tmp_path):
+    """A program on cuDNN's graph API alone."""
+    return fake_cuda.compile_program(
+        tmp_path / "graph", ("cudnnCreate",), cuda, ("libcudnn.so.9", "libcudart.so.12")
+    )
+
+
+def test_jit_on_an_old_cudnn_wants_nvrtc_and_tells_the_variable(dpack, graph, cuda):
+    told = dpack("plan", graph, "-L", cuda, "--cudnn", "jit", "--json").done().json
+    found = actions(told)
+    assert {"libnvrtc.so.12", "libnvrtc-builtins.so.12.9", "libcudnn_graph.so.9"} <= found["keep"]
+    assert any("CUDNN_LIB_CONFIG=GRAPH_JIT_ONLY" in warning for warning in told["warnings"])
+    parts = ("ops", "cnn", "adv", "heuristic", "engines_precompiled")
+    assert found["drop"] == {f"libcudnn_{part}.so.9" for part in parts}
+    assert told["totals"]["drop_bytes"] == sum((cuda / name).stat().st_size for name in found["drop"])
+    why = dpack("why", graph, "cudnn_ops", "-L", cuda, "--cudnn", "jit").done().out
+    assert "--cudnn jit leaves it out" in why
+    assert "nothing that is loaded opens it" in why
+
+
+def test_jit_on_an_old_cudnn_without_nvrtc_is_incomplete(dpack, graph, tmp_path):
+    own = tmp_path / "own"
+    fake_cuda.compile_libraries(
+        [lib for lib in (*fake_cuda.CUDNN, *fake_cuda.CUDA) if "nvrtc" not in lib.soname], own
+    )
+    told = dpack("plan", graph, "-L", own, "--cudnn", "jit", "--json", code=1).json
+    assert [row["name"] for row in told["missing"]] == ["libnvrtc.so.12"]
+
+
 def test_without_a_model_nothing_is_dropped_and_the_saving_is_told(dpack, cnn, cuda):
     told = dpack("plan", cnn, "-L", cuda, "--json").done().json
     assert not actions(told)["drop"]

@@ -190,6 +190,38 @@ def test_include_follows_a_string(dpack, opener):
     assert "possible miss" not in out
 
 
+@pytest.mark.parametrize(
+    "place", ["lib/libplugin_x.so.3", "{cwd}/lib/libplugin_x.so.3"], ids=["relative", "absolute"]
+)
+def test_include_by_path_answers_the_name_that_the_program_opens(place, dpack, opener):
+    fake_cuda.compile_library(Library("libplugin_x.so.3", ("plugin",)), dpack.cwd / "lib")
+    out = dpack("plan", opener, "--include", place.format(cwd=dpack.cwd)).done().out
+    assert "asked for with --include" in out
+    assert "possible miss" not in out
+    assert "warning" not in out
+
+
+@pytest.mark.parametrize("option", ["--include", "--exclude"])
+def test_an_empty_name_is_refused(option, dpack, opener):
+    dpack("plan", opener, option, "").refused(2, f"cannot use {option} ''", "variable")
+
+
+def test_why_tells_who_mentions_a_library(dpack, opener):
+    for name in ("libplugin_x.so.3", "plugin_x", "libplugin*"):
+        out = dpack("why", opener, name).done().out
+        assert "libplugin_x.so.3 is a possible miss: opener mentions it" in out
+        assert "--include libplugin_x.so.3 adds it" in out
+
+
+def test_why_denies_nothing_while_libraries_are_missing(dpack, cnn, opener):
+    said = dpack("why", cnn, "libother.so.1").refused(1, "3 libraries were not found", "--fetch")
+    assert "did you mean" not in said.err
+    said = dpack("why", opener, "libother.so.1").refused(1, "nothing that is loaded needs")
+    assert "did you mean" not in said.err
+    dpack("why", opener, "libplugin_y.so.3").refused(1, "nothing that is loaded needs")
+    dpack("why", opener, "libv.so.6").refused(1, "did you mean libc.so.6?")
+
+
 def _quoted(text: str) -> str:
     """``text`` inside quotes, for the assembler or for C."""
     return text.replace("\\", "\\\\").replace('"', '\\"')

@@ -273,6 +273,13 @@ def _check(options: dict[str, Any]) -> None:
                 "it names nothing",
                 next=f"check the variable that it came from, or leave --{name} out",
             )
+    for name, value in (("slice", options["slicing"]), ("ptx", options["ptx"])):
+        if value in {"vendor", "drop"} and not (options["gpus"] or options["target"]):
+            raise usage(
+                f"cannot use --{name} {value} here",
+                "GPU code is cut out only for a GPU that is named",
+                next="name it: --gpu SM or --target NAME",
+            )
 
 
 def fail_unless_complete(analysis: Analysis) -> None:

@@ -206,6 +206,16 @@ def test_an_empty_name_is_refused(option, dpack, opener):
     dpack("plan", opener, option, "").refused(2, f"cannot use {option} ''", "variable")
 
 
+@pytest.mark.parametrize("option", [("--slice", "vendor"), ("--ptx", "drop")], ids=" ".join)
+def test_what_to_cut_needs_a_gpu(option, dpack, opener):
+    said = f"cannot use {' '.join(option)} here"
+    for command in ("plan", "bundle", "why"):
+        name = ("libc.so.6",) if command == "why" else ()
+        dpack(command, opener, *name, *option).refused(2, said, "--gpu", "--target")
+    dpack("plan", opener, *option, "--gpu", "8.6").done()
+    dpack("plan", opener, "--slice", "no", "--ptx", "keep").done()
+
+
 def test_why_tells_who_mentions_a_library(dpack, opener):
     for name in ("libplugin_x.so.3", "plugin_x", "libplugin*"):
         out = dpack("why", opener, name).done().out
@@ -213,13 +223,13 @@ def test_why_tells_who_mentions_a_library(dpack, opener):
         assert "--include libplugin_x.so.3 adds it" in out
 
 
-def test_why_denies_nothing_while_libraries_are_missing(dpack, cnn, opener):
+def test_why_denies_nothing_while_libraries_are_missing(dpack, cnn, cuda, opener):
     said = dpack("why", cnn, "libother.so.1").refused(1, "3 libraries were not found", "--fetch")
     assert "did you mean" not in said.err
     said = dpack("why", opener, "libother.so.1").refused(1, "nothing that is loaded needs")
     assert "did you mean" not in said.err
     dpack("why", opener, "libplugin_y.so.3").refused(1, "nothing that is loaded needs")
-    dpack("why", opener, "libv.so.6").refused(1, "did you mean libc.so.6?")
+    dpack("why", cnn, "libcudnn_avd.so.9", "-L", cuda).refused(1, "did you mean libcudnn_adv.so.9")
 
 
 def _quoted(text: str) -> str:

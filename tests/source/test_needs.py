@@ -3,7 +3,7 @@
 import pytest
 
 from packager import recipes as recipe_files
-from packager.errors import DpackError
+from packager.errors import EXIT_USAGE, DpackError
 from packager.source.needs import requirements
 
 RECIPES = recipe_files.load()
@@ -64,3 +64,12 @@ def test_a_pin_that_is_no_requirement():
     with pytest.raises(DpackError, match="cannot read the requirement 'nvidia cudnn'") as caught:
         requirements(["libcudnn.so.9"], [], RECIPES, ["nvidia cudnn"])
     assert caught.value.exit == 2
+
+
+def test_two_pins_for_one_distribution_are_refused():
+    pins = ["nvidia-cudnn-cu12==9.10.2.21", "nvidia_cudnn_cu12==9.28.0.42"]
+    with pytest.raises(DpackError) as caught:
+        requirements(["libcudnn.so.9"], [], RECIPES, pins)
+    assert caught.value.exit == EXIT_USAGE
+    assert all(pin in str(caught.value) for pin in pins)
+    assert requirements(["libcudnn.so.9"], [], RECIPES, [pins[0], pins[0]]) == (pins[0],)

@@ -108,7 +108,7 @@ def _with_proof(analysis: Analysis) -> Plan:
 
 
 def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distribution, ...]:
-    """Fetch the distributions that hold what the plan lacks and that were not fetched before."""
+    """Fetch the distributions that hold what the plan lacks; those that were not fetched before."""
     # The package index costs a tenth of a second to import, which a plan of files that are there need not pay.
     from packager.source import NoProgress, fetch  # noqa: PLC0415
     from packager.source.needs import requirements  # noqa: PLC0415
@@ -119,22 +119,24 @@ def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distr
         from packager import jit  # noqa: PLC0415
 
         pins = jit.choose(pins, analysis.recipes)
+    have = {each.name for each in analysis.fetched}
     wanted = requirements(
         missing=tuple(name for miss in (*plan.misses, *plan.absent) for name in miss.names),
         present=tuple(o.name for o in analysis.closure.objects),
         recipes=analysis.recipes,
         pins=pins,
-        have={each.name for each in analysis.fetched},
+        have=have,
     )
     if not wanted:
         return ()
-    return fetch(
+    found = fetch(
         wanted,
         machine=analysis.loader.machine.name,
         offline=supply.offline,
         index_url=supply.index_url,
         progress=progress or NoProgress(),
     )
+    return tuple(each for each in found if each.name not in have)
 
 
 def _with_unused_pins(analysis: Analysis) -> Plan:

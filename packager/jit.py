@@ -19,7 +19,7 @@ from fnmatch import fnmatchcase
 
 from packager.arch import Arch, Gpu
 from packager.plan import Action, Decision
-from packager.recipes import Component, Recipes
+from packager.recipes import Component, Recipes, normalised
 from packager.resolve.closure import Closure, Kind, Object
 from packager.resolve.dlopen import rule_of
 from packager.resolve.search import Found, How, Loader
@@ -221,7 +221,7 @@ def choose(pins: Sequence[str], recipes: Recipes) -> tuple[str, ...]:
 def _distribution(pin: str) -> str:
     """The normalised name in a requirement string (PEP 508, PEP 503)."""
     name = re.match(r"\s*([A-Za-z0-9._-]*[A-Za-z0-9])", pin)
-    return re.sub(r"[-_.]+", "-", name[1]).lower() if name else ""
+    return normalised(name[1]) if name else ""
 
 
 def _of_cudnn(name: str, recipes: Recipes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from packager.errors import DpackError, usage
-from packager.recipes import Package, Recipes
+from packager.recipes import Package, Recipes, normalised
 
 
 def requirements(
@@ -54,10 +54,9 @@ def _pinned(pins: Sequence[str]) -> dict[str, str]:
 
 def _name(pin: str) -> str:
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - start-up time
-    from packaging.utils import canonicalize_name  # noqa: PLC0415
 
     try:
-        return str(canonicalize_name(Requirement(pin).name))
+        return normalised(Requirement(pin).name)
     except InvalidRequirement as error:
         raise usage(
             f"cannot read the requirement {pin!r}",

@@ -49,7 +49,7 @@ class Analysis:
 
 def analyse(request: Request, progress: Progress | None = None) -> Analysis:
     """Resolve and plan. Raises DpackError for a wrong request; misses and conflicts stand in the plan."""
-    known = recipe_files.load(request.recipes, devices=request.aim.names_a_device)
+    known = full = recipe_files.load(request.recipes, devices=request.aim.names_a_device)
     if request.cudnn == "jit":
         from packager import jit  # noqa: PLC0415 - few plans ask for it
 
@@ -59,6 +59,9 @@ def analyse(request: Request, progress: Progress | None = None) -> Analysis:
     fetched: tuple[Distribution, ...] = ()
     while True:
         closure = resolve(ground.program, ground.loader, ground.recipes, request.include)
+        if request.cudnn == "jit" and jit.lacks_compiler(closure, ground.recipes):
+            ground = replace(ground, recipes=jit.with_compiler(ground.recipes, full))
+            continue
         plan = make_plan(closure, ground.recipes, choice)
         analysis = Analysis(request, ground, closure, plan, fetched)
         if request.cudnn == "jit":
@@ -95,11 +98,17 @@ def _with_proof(analysis: Analysis) -> Plan:
             tried=proof.reasons,
             next="leave --cudnn jit out: the full distribution serves every program",
         )
-    return replace(plan, notes=(*plan.notes, *proof.notes))
+    left_out = jit.left_out(closure, analysis.recipes, analysis.loader)
+    return replace(
+        plan,
+        decisions=(*plan.decisions, *left_out),
+        warnings=(*plan.warnings, *jit.told(closure, analysis.recipes)),
+        notes=(*plan.notes, *proof.notes),
+    )
 
 
 def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distribution, ...]:
-    """Fetch the distributions that hold what the plan lacks and that were not fetched before."""
+    """Fetch the distributions that hold what the plan lacks; those that were not fetched before."""
     # The package index costs a tenth of a second to import, which a plan of files that are there need not pay.
     from packager.source import NoProgress, fetch  # noqa: PLC0415
     from packager.source.needs import requirements  # noqa: PLC0415
@@ -110,22 +119,24 @@ def _fetch_missing(analysis: Analysis, progress: Progress | None) -> tuple[Distr
         from packager import jit  # noqa: PLC0415
 
         pins = jit.choose(pins, analysis.recipes)
+    have = {each.name for each in analysis.fetched}
     wanted = requirements(
         missing=tuple(name for miss in (*plan.misses, *plan.absent) for name in miss.names),
         present=tuple(o.name for o in analysis.closure.objects),
         recipes=analysis.recipes,
         pins=pins,
-        have={each.name for each in analysis.fetched},
+        have=have,
     )
     if not wanted:
         return ()
-    return fetch(
+    found = fetch(
         wanted,
         machine=analysis.loader.machine.name,
         offline=supply.offline,
         index_url=supply.index_url,
         progress=progress or NoProgress(),
     )
+    return tuple(each for each in found if each.name not in have)
 
 
 def _with_unused_pins(analysis: Analysis) -> Plan:

@@ -19,7 +19,7 @@ from packager.changes import changed, unreachable
 from packager.destination import Grant
 from packager.plan import Action, Choice, Conflict, Decision, Plan, Saving
 from packager.recipes import EVERY_FEATURE, Component, Recipes
-from packager.resolve.closure import Closure, Edge, Kind, Miss, Need, Object, Source
+from packager.resolve.closure import Closure, Edge, Evidence, Kind, Miss, Need, Object, Source
 
 
 def make_plan(closure: Closure, recipes: Recipes, choice: Choice) -> Plan:
@@ -287,7 +287,10 @@ class _Planner:
                 yield f"--exclude {pattern} matches the program itself, which stays"
         for option, patterns in (("--include", self.choice.include), ("--exclude", self.choice.exclude)):
             for pattern in patterns:
-                asked = any(_matches_any(edge.name, (pattern,)) for edge in self.closure.edges)
+                asked = any(
+                    _matches_any(edge.name, (pattern,)) or edge.evidence == Evidence(Source.USER, pattern)
+                    for edge in self.closure.edges
+                )
                 if not asked and not any(self._matches(o, (pattern,)) for o in self.closure.objects):
                     yield f"{option} {pattern} matches nothing"
 

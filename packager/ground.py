@@ -82,11 +82,11 @@ def destination_of(aim: Aim, recipes: Recipes) -> Destination:
     """Where the bundle is to run, as far as the user says it; the target's own values where the user is silent."""
     target = recipes.target(aim.target) if aim.target else None
     platform = parse_platform(aim.platform) if aim.platform else ""
-    if target and target.host and platform not in {"", target.platform}:
+    if target and platform not in {"", target.platform}:
         raise usage(
             f"cannot bundle for {aim.target} on {platform}",
-            f"it is {target.platform} always",
-            next=f"leave --platform out, or name the GPU alone: --gpu {target.gpu}",
+            f"{aim.target} is {target.platform}, --platform says {platform}",
+            next=f"leave --platform out, or name the GPU instead of the target: --gpu {target.gpu}",
         )
     host = _host(aim.host or (target.host if target else ""), recipes)
     compression = (host.compression if host and aim.host else "") or (target.compression if target else "")

@@ -1,4 +1,4 @@
-"""cuDNN's JIT distribution: may it serve a program, and what changes when it does. Pure.
+"""cuDNN's JIT distribution: may it serve a program, and what changes when it does.
 
 The distribution holds three libraries: the shim, the graph library and the engines that write their kernels while
 the program runs. cuDNN's own words for what they can do (guide to its frontend, version 9.20, "cuDNN JIT"): the
@@ -11,14 +11,18 @@ Which graphs a program builds does not stand in its imports: one that only a pre
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from packager.arch import Arch, Gpu
-from packager.recipes import Component, Recipes
+from packager.plan import Action, Decision
+from packager.recipes import Component, Recipes, normalised
 from packager.resolve.closure import Closure, Kind, Object
+from packager.resolve.dlopen import rule_of
+from packager.resolve.search import Found, How, Loader
 
 FAMILY = "cudnn9"
 LIBRARIES = ("libcudnn.so.9", "libcudnn_graph.so.9", "libcudnn_engines_runtime_compiled.so.9")
@@ -29,10 +33,23 @@ LEAST = Arch(8, 0)
 """The least compute capability, by the guide; for 7.5, cuDNN 9.27 finds no engine for a convolution's gradient."""
 
 COMPILER = "nvrtc:nvrtc"
+GRAPH = "cudnn9:graph"
 _COMPILER_INSIDE = (
     "cuDNN 9.10 compiles nothing without it; the graph libraries of 9.27 and 9.28 hold a compiler and did not look "
     "for it"
 )
+_OWN_COMPILER = (9, 24)
+"""The release from which on cuDNN compiles with what it holds itself, as its strings can tell: 9.27 and 9.28 were
+seen to, 9.10 was seen not to, and the last part that strings tell apart between them came with 9.24."""
+
+_FINDS_OUT = (9, 20)
+"""The release from which on cuDNN finds out by itself that it is the JIT distribution (see :func:`choose`)."""
+
+_TOLD = (
+    "this cuDNN names no part that came with 9.21 or later, and one before 9.20 looks for the parts that "
+    "--cudnn jit leaves out: run the program with CUDNN_LIB_CONFIG=GRAPH_JIT_ONLY in its environment"
+)
+_LEFT_OUT = "--cudnn jit leaves it out: the JIT distribution does not hold it"
 _DISTRIBUTION = re.compile(r"nvidia-cudnn-jit-cu\d+")
 _NAMED = 3
 
@@ -108,6 +125,85 @@ def _narrowed(component: Component) -> Component:
     return component
 
 
+def lacks_compiler(closure: Closure, recipes: Recipes) -> bool:
+    """Whether the cuDNN that was found needs NVRTC, by its age, and ``recipes`` do not say so yet."""
+    release = _release(closure, recipes)
+    compiler = recipes.component_by_id(COMPILER)
+    return release is not None and release < _OWN_COMPILER and not (compiler and compiler.need == "required")
+
+
+def with_compiler(recipes: Recipes, full: Recipes) -> Recipes:
+    """The narrowed ``recipes`` for a cuDNN that compiles nothing without NVRTC: it is required, as in the ``full``
+    ones, and by the names under which its distributions have it, so that it can be fetched.
+    """
+    family, compiler = recipes.family(COMPILER.partition(":")[0]), full.component_by_id(COMPILER)
+    if compiler is None:
+        return recipes
+    sonames = (soname for package in family.packages for soname in package.sonames)
+    names = tuple(s for s in sonames if any(fnmatchcase(s, pattern) for pattern in compiler.files))
+    loaded = tuple(
+        replace(each, names=names) if each.by == GRAPH and names else each for each in compiler.loaded
+    )
+    required = replace(compiler, loaded=loaded)
+    components = tuple(required if c.id == COMPILER else c for c in family.components)
+    changed = replace(family, components=components)
+    return replace(recipes, families=tuple(changed if f is family else f for f in recipes.families))
+
+
+def _release(closure: Closure, recipes: Recipes) -> tuple[int, ...] | None:
+    """The newest release of cuDNN that the strings of its libraries tell: that of the last part that they name.
+    () where they name only parts that all releases have, None where there is no cuDNN.
+    """
+    ours = {o.path: recipes.component(o.name) for o in closure.objects if _of_cudnn(o.name, recipes)}
+    if not any(c is not None and c.id == GRAPH for c in ours.values()):
+        return None
+    asked = [(m.source, m.name) for m in closure.mentions] + [(e.source, e.name) for e in closure.edges]
+    stems = {_stem(name) for path, name in asked if path in ours}
+    return max(
+        (
+            tuple(int(number) for number in c.since.split("."))
+            for c in recipes.family(FAMILY).components
+            if c.since and any(fnmatchcase(stem, _stem(file)) for stem in stems for file in c.files)
+        ),
+        default=(),
+    )
+
+
+def _stem(name: str) -> str:
+    return name.partition(".so")[0]
+
+
+def told(closure: Closure, recipes: Recipes) -> tuple[str, ...]:
+    """What must be said of the cuDNN that was found: the variable that an old one wants, a sentence."""
+    release = _release(closure, recipes)
+    return (_TOLD,) if release is not None and release < _FINDS_OUT else ()
+
+
+def left_out(closure: Closure, recipes: Recipes, loader: Loader) -> Iterator[Decision]:
+    """The parts of cuDNN that stand beside its graph library and that the JIT distribution does not hold."""
+    graph = next((o for o in closure.objects if (c := recipes.component(o.name)) and c.id == GRAPH), None)
+    if graph is None:
+        return
+    directory = posixpath.dirname(graph.path)
+    seen = {loader.sysroot.identity(o.path) for o in closure.objects}
+    for name in sorted(loader.sysroot.names(directory)):
+        path, component = posixpath.join(directory, name), recipes.component(name)
+        if component is None or component.family != FAMILY or loader.sysroot.identity(path) in seen:
+            continue
+        answer = loader.take(path, How.BESIDE, graph.path)
+        if isinstance(answer, Found):
+            seen.add(loader.sysroot.identity(path))
+            yield _dropped(answer, component, recipes, loader)
+
+
+def _dropped(found: Found, component: Component, recipes: Recipes, loader: Loader) -> Decision:
+    inside = loader.sysroot
+    real, host = inside.real(found.path) or found.path, inside.host(found.path) or found.path
+    o = Object(found.path, real, host, found.elf, found.how, found.of)
+    rule, family = rule_of(recipes, component), recipes.family(component.family)
+    return Decision(Action.DROP, o.name, _LEFT_OUT, rule, o.elf.size, o, component, family)
+
+
 def choose(pins: Sequence[str], recipes: Recipes) -> tuple[str, ...]:
     """``pins`` and those that choose the JIT distributions, one for each version of CUDA.
 
@@ -125,7 +221,7 @@ def choose(pins: Sequence[str], recipes: Recipes) -> tuple[str, ...]:
 def _distribution(pin: str) -> str:
     """The normalised name in a requirement string (PEP 508, PEP 503)."""
     name = re.match(r"\s*([A-Za-z0-9._-]*[A-Za-z0-9])", pin)
-    return re.sub(r"[-_.]+", "-", name[1]).lower() if name else ""
+    return normalised(name[1]) if name else ""
 
 
 def _of_cudnn(name: str, recipes: Recipes) -> bool:

@@ -6,7 +6,17 @@ import pytest
 
 from packager import recipes as recipe_files
 from packager.arch import Gpu
-from packager.jit import LIBRARIES, Import, choose, holds, narrowed, proof
+from packager.jit import (
+    LIBRARIES,
+    Import,
+    choose,
+    holds,
+    lacks_compiler,
+    narrowed,
+    proof,
+    told,
+    with_compiler,
+)
 from packager.recipes import Package
 from packager.resolve.closure import Closure, Edge, Evidence, Kind, Mention, Miss, Object, Source
 from packager.resolve.elf import Elf
@@ -179,6 +189,39 @@ def test_the_compiler_is_good_to_have():
     assert compiler.need == "recommended"
     assert "hold a compiler" in compiler.without
     assert narrowed(RECIPES).component("libnvrtc-builtins.so.12.9").need == "required"
+
+
+def cudnn_naming(*names):
+    graph = thing("libcudnn_graph.so.9")
+    return Closure((thing("app"), graph), (), mentions=tuple(Mention(graph.path, name) for name in names))
+
+
+@pytest.mark.parametrize(
+    ("closure", "compiler", "variable"),
+    [
+        (cudnn_naming("libcudnn_heuristic.so"), True, True),
+        (cudnn_naming("libcudnn_heuristic.so", "libcudnn_engines_tensor_ir.so"), True, False),
+        (cudnn_naming("libcudnn_engines_tensor_ir.so", "libcudnn_ext.so"), False, False),
+        (Closure((thing("app"),), ()), False, False),
+    ],
+    ids=["9.10", "9.21", "9.24", "no cuDNN was found"],
+)
+def test_what_a_cudnn_wants_by_the_parts_that_it_names(closure, compiler, variable):
+    recipes = narrowed(RECIPES)
+    assert lacks_compiler(closure, recipes) is compiler
+    assert any("CUDNN_LIB_CONFIG=GRAPH_JIT_ONLY" in text for text in told(closure, recipes)) is variable
+    assert not lacks_compiler(closure, with_compiler(recipes, RECIPES))
+
+
+def test_the_compiler_that_is_required_has_names_that_can_be_fetched():
+    recipes = with_compiler(narrowed(RECIPES), RECIPES)
+    assert recipes.component("libnvrtc.so.12").need == "required"
+    opened = dict(recipes.opened_by(recipes.component("libcudnn_graph.so.9")))
+    assert opened[recipes.component("libnvrtc.so.12")].names == (
+        "libnvrtc.so.11.2",
+        "libnvrtc.so.12",
+        "libnvrtc.so.13",
+    )
 
 
 def test_its_libraries_are_three_components():

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from packager.recipes import normalised
+
 _DPKG = "var/lib/dpkg"
 _DIST_INFO = ".dist-info"
 
@@ -112,7 +114,7 @@ def _identity(dist_info: Path) -> tuple[str, str]:
     except OSError:
         head = ""
     name = _field(head, "Name") or stem_name
-    return re.sub(r"[-_.]+", "-", name).lower(), _field(head, "Version") or stem_version
+    return normalised(name), _field(head, "Version") or stem_version
 
 
 def _field(paragraph: str, name: str) -> str:

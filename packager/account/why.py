@@ -11,8 +11,8 @@ from packager.account.size import human
 from packager.account.words import base
 from packager.analysis import Analysis
 from packager.errors import DpackError
-from packager.plan import Action, Decision
-from packager.resolve.closure import Edge
+from packager.plan import Action, Decision, Plan
+from packager.resolve.closure import Edge, Mention
 from packager.resolve.search import How
 
 
@@ -21,32 +21,66 @@ def why_text(analysis: Analysis, name: str) -> str:
     plan = analysis.plan
     chosen = [d for d in plan.decisions if _means(name, d)]
     lost = [m for m in plan.misses if _fits(name, m.name)]
-    if not chosen and not lost:
-        from difflib import get_close_matches  # noqa: PLC0415 - only where the user mistyped
-
-        near = get_close_matches(name, [d.name for d in plan.decisions], 3, 0.5)
-        raise DpackError(
-            f"{name} is not in the closure of {plan.program.name}",
-            "nothing that is loaded needs, opens or mentions it",
-            next=f"did you mean {' or '.join(near)}?"
-            if near
-            else "see dpack tree for everything that is loaded",
-        )
+    mentioned = [m for m in _unanswered(analysis) if _fits(name, base(m.name))]
+    if not chosen and not lost and not mentioned:
+        raise _unknown(plan, name)
     stories = [_story(analysis, d) for d in chosen]
     stories += [
         [f"{m.name} is missing: {reason_of([m])}", *(f"  {place}" for place in places(m.attempts))]
         for m in lost
     ]
+    stories += [_mentioned(m) for m in mentioned]
     return "\n\n".join("\n".join(story) for story in stories)
+
+
+def _unanswered(analysis: Analysis) -> list[Mention]:
+    """The mentions of what is neither loaded nor missed."""
+    known = [d.name for d in analysis.plan.decisions] + [m.name for m in analysis.plan.misses]
+    stems = {_plain(each) for each in known}
+    return [m for m in analysis.closure.mentions if _plain(base(m.name)) not in stems]
+
+
+def _mentioned(m: Mention) -> list[str]:
+    known = f"  [{m.rule}]" if m.rule else ", which no recipe knows"
+    return [
+        f"{m.name} is a possible miss: {base(m.source)} mentions it{known}",
+        "  a name in a library's strings does not tell whether it is opened",
+        f"  --include {m.name} adds it",
+    ]
+
+
+def _unknown(plan: Plan, name: str) -> DpackError:
+    what = f"{name} is not in the closure of {plan.program.name}"
+    count = len({miss.name for miss in plan.misses})
+    if count:
+        few = "one library was" if count == 1 else f"{count} libraries were"
+        return DpackError(
+            what,
+            f"nothing that was found needs, opens or mentions it; {few} not found, so what they load is unknown",
+            next="find them first: --fetch or --library-path DIR",
+        )
+    from difflib import get_close_matches  # noqa: PLC0415 - only where the user mistyped
+
+    names = {_plain(d.name): d.name for d in plan.decisions if d is not plan.program}
+    near = [names[each] for each in get_close_matches(_plain(name), names, 3, 0.5)]
+    return DpackError(
+        what,
+        "nothing that is loaded needs, opens or mentions it",
+        next=f"did you mean {' or '.join(near)}?" if near else "see dpack tree for everything that is loaded",
+    )
 
 
 def _means(name: str, d: Decision) -> bool:
     return any(_fits(name, known) for known in (d.name, d.path, *d.also_asked_as) if known)
 
 
+def _plain(name: str) -> str:
+    return name.partition(".so")[0].removeprefix("lib")
+
+
 def _fits(name: str, known: str) -> bool:
     return fnmatchcase(known, name) or name in {
-        known.partition(".so")[0].removeprefix("lib"),
+        _plain(known),
         known.partition(".so")[0],
     }
 
@@ -67,7 +101,10 @@ def _story(analysis: Analysis, d: Decision) -> list[str]:
         if d.component.evidence:
             lines.append(f"  evidence   {d.component.evidence}")
     lines.append("  chain")
-    lines += [f"    {step}" for step in chain(analysis.plan, d)] or ["    it is where everything begins"]
+    begins = (
+        "it is where everything begins" if d is analysis.plan.program else "nothing that is loaded opens it"
+    )
+    lines += [f"    {step}" for step in chain(analysis.plan, d)] or [f"    {begins}"]
     others = [edge for edge in d.edges[1:] if edge.source != (d.edges[0].source if d.edges else "")]
     if others:
         lines += ["  also asked for by", *(f"    {line}" for line in _askers(others))]

@@ -16,6 +16,7 @@ from packager.cli.sections import (
     PROGRAM_SECTION,
     option,
 )
+from packager.errors import usage
 from packager.request import Aim, Request, Slicing, Supply
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -233,7 +234,8 @@ def analysis_of(program: Path, **options: Any) -> Analysis:
 
 
 def request_of(program: Path, **options: Any) -> Request:
-    """The request that the options make."""
+    """The request that the options make. Raises DpackError (exit 2) for options that say nothing."""
+    _check(options)
     fetching = options["fetch"] or options["offline"] or options["pins"]
     supply = Supply(options["pins"], options["offline"], options["index_url"]) if fetching else None
     return Request(
@@ -261,6 +263,23 @@ def request_of(program: Path, **options: Any) -> Request:
         ),
         slicing=Slicing(options["slicing"], options["ptx"]),
     )
+
+
+def _check(options: dict[str, Any]) -> None:
+    for name in ("include", "exclude"):
+        if "" in options[name]:
+            raise usage(
+                f"cannot use --{name} ''",
+                "it names nothing",
+                next=f"check the variable that it came from, or leave --{name} out",
+            )
+    for name, value in (("slice", options["slicing"]), ("ptx", options["ptx"])):
+        if value in {"vendor", "drop"} and not (options["gpus"] or options["target"]):
+            raise usage(
+                f"cannot use --{name} {value} here",
+                "GPU code is cut out only for a GPU that is named",
+                next="name it: --gpu SM or --target NAME",
+            )
 
 
 def fail_unless_complete(analysis: Analysis) -> None:

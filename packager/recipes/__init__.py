@@ -31,6 +31,7 @@ from packager.recipes.values import (
     Model,
     Package,
     Part,
+    normalised,
 )
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Target",
     "built_in",
     "load",
+    "normalised",
 ]
 
 _FOLDERS = ("libraries", "models", "frameworks", "hosts", "targets")

@@ -78,11 +78,11 @@ class Recipes:
 
     def target(self, name: str) -> Target:
         """The target with this name or alias; DpackError with the near names where there is none."""
-        return _device("target", name, self.targets)
+        return _device("target", name, self.targets, self.hosts)
 
     def host(self, name: str) -> Host:
         """The host profile with this name or alias; DpackError with the near names where there is none."""
-        return _device("host profile", name, self.hosts)
+        return _device("host profile", name, self.hosts, self.targets)
 
     def packages_for(self, soname: str) -> tuple[Package, ...]:
         """The distributions that hold a library, in the recipe's order: of several for one CUDA major version the
@@ -116,10 +116,18 @@ def _named(kind: str, name: str, values: tuple[_Named, ...]) -> _Named:
     raise _unknown(kind, name, [value.name for value in values])
 
 
-def _device(kind: str, name: str, values: tuple[_Device, ...]) -> _Device:
+def _device(
+    kind: str, name: str, values: tuple[_Device, ...], others: tuple[Target, ...] | tuple[Host, ...]
+) -> _Device:
     for value in values:
         if name == value.name or name in value.aliases:
             return value
+    for other in others:
+        if name == other.name or name in other.aliases:
+            it, option = (
+                ("a target", "--target") if isinstance(other, Target) else ("a host profile", "--host")
+            )
+            raise usage(f"unknown {kind} {name!r}", f"{name} is {it}", next=f"name it with {option} {name}")
     known = [alias for each in values for alias in (each.name, *each.aliases)]
     near = get_close_matches(name.lower(), known, n=3, cutoff=0.5)
     raise usage(

@@ -65,7 +65,8 @@ def _titles(values: Sequence[Framework] | Sequence[Target] | Sequence[Host]) -> 
 
 
 def find(recipes: Recipes, name: str) -> tuple[Described, ...]:
-    """What ``name`` means: a family, a model, a framework, a target, a host, a component's id, or a library's name.
+    """What ``name`` means: a family, a model, a framework, a target, a host, a component's id, or a library's name;
+    or a recipe's file, as plans cite it: "libraries/cudnn9.toml", or with a component "libraries/cudnn9.toml: adv".
 
     TensorFlow is a family and a framework, so there may be two. Raises DpackError (exit 2) with the near
     name where it means nothing.
@@ -78,8 +79,10 @@ def find(recipes: Recipes, name: str) -> tuple[Described, ...]:
     devices: tuple[Target | Host, ...] = (*recipes.targets, *recipes.hosts)
     named: list[tuple[str, Described]] = [(each.name, each) for each in single]
     named += [(alias, device) for device in devices for alias in (device.name, *device.aliases)]
-    found = tuple(each for known, each in named if known == name)
-    component = recipes.component_by_id(name) or recipes.component(name)
+    found = tuple(each for known, each in named if known == name) or tuple(
+        each for each in (*single, *devices) if str(each.source) == name
+    )
+    component = recipes.component_by_id(name) or _cited(recipes, name) or recipes.component(name)
     if not found and component is None:
         near = get_close_matches(name, [known for known, _ in named], n=1, cutoff=0.5)
         raise usage(
@@ -88,6 +91,13 @@ def find(recipes: Recipes, name: str) -> tuple[Described, ...]:
             next="`dpack recipes list` shows the names",
         )
     return found or ((component,) if component else ())
+
+
+def _cited(recipes: Recipes, name: str) -> Component | None:
+    """The component that a plan cites as "libraries/cudnn9.toml: adv"."""
+    file, _, part = name.rpartition(": ")
+    family = next((each for each in recipes.families if str(each.source) == file), None)
+    return recipes.component_by_id(f"{family.name}:{part}") if family else None
 
 
 def details(recipes: Recipes, described: Described) -> str:

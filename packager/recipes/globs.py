@@ -17,6 +17,11 @@ T = TypeVar("T")
 _WILDCARD = re.compile(r"[*?[]")
 
 
+def is_glob(pattern: str) -> bool:
+    """Whether the name holds a wildcard, and so may stand for several."""
+    return _WILDCARD.search(pattern) is not None
+
+
 def literal_beginning(pattern: str) -> str:
     """The part of a pattern before its first wildcard: ``libcudnn_`` of ``libcudnn_*.so.9``."""
     return _WILDCARD.split(pattern, maxsplit=1)[0]

@@ -22,6 +22,7 @@ from packager.recipes.values import (
     Package,
     Part,
     ProvidedBy,
+    normalised,
 )
 
 SCHEMA = 1
@@ -110,7 +111,10 @@ def _package(table: Table) -> Package:
     versions = table.text("versions", "")
     if versions and not _SPECIFIER.fullmatch(versions):
         table.complain("versions", f'must be a version specifier such as ">=9,<10", not "{versions}"')
-    package = Package(table.text("name"), cuda, table.texts("sonames"), versions)
+    name = table.text("name")
+    if name != normalised(name):
+        table.complain("name", f'must be "{normalised(name)}", as package indexes write it, not "{name}"')
+    package = Package(name, cuda, table.texts("sonames"), versions)
     table.close()
     return package
 

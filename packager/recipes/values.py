@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+
+def normalised(name: str) -> str:
+    """The name of a distribution as indexes compare it (PEP 503): "nvidia-cudnn-cu12" of "NVIDIA_cuDNN.cu12"."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
 
 PROGRAM = "program"
 """The opener that stands for the program itself: anything may link the component or open it."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from packager.recipes import Component, Recipes
+from packager.recipes.globs import is_glob
 from packager.resolve.closure import Evidence, Mention, Need, Object, Source
 from packager.resolve.elf import ElfError, ElfFile
 from packager.resolve.strings import library_names
@@ -32,12 +33,14 @@ class Wanted:
     """Something that an object opens: any of ``names`` will do (globs are matched beside the opener).
 
     ``component`` is the recipe's, where one knows it. Names that the note gives stand in its order, and the
-    first that is found is taken; of a recipe's names each that is found is taken.
+    first that is found is taken; of a recipe's names each that is found is taken. ``called`` is what the object
+    itself calls it, where it was looked for under another name: the path that the user gave.
     """
 
     names: tuple[str, ...]
     evidence: Evidence
     component: Component | None = None
+    called: str = ""
 
 
 def wanted(object: Object, recipes: Recipes, strings: Strings) -> tuple[Wanted, ...]:  # noqa: A002 - the noun of the design
@@ -130,7 +133,7 @@ def _known(name: str, recipes: Recipes) -> str:
 
 def _stem_fits(stem: str, glob: str) -> bool:
     """Fnmatchcase compiles each pattern that it meets, and most here have no wildcard before the ".so"."""
-    return fnmatchcase(stem, glob) if "*" in glob or "[" in glob else stem == glob
+    return fnmatchcase(stem, glob) if is_glob(glob) else stem == glob
 
 
 def _stem(name: str) -> str:

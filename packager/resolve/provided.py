@@ -15,6 +15,7 @@ from pathlib import Path
 
 from packager.errors import DpackError
 from packager.recipes import Recipes
+from packager.recipes.globs import is_glob
 from packager.resolve.elf import ET_DYN, Elf
 from packager.resolve.machine import Machine
 from packager.resolve.search import Asker, Found, How, Loader
@@ -140,7 +141,7 @@ def _in_root(wanted: str, askers: Sequence[Elf], loader: Loader) -> Iterator[tup
     first directory that has any.
     """
     program, *others = (Asker(elf.path, posixpath.dirname(elf.path), elf) for elf in askers)
-    if any(mark in wanted for mark in "*?["):
+    if is_glob(wanted):
         origins = [other.origin for other in others]
         for directory in (*origins, *loader.library_path, *loader.conf, *loader.defaults):
             hits = [name for name in loader.sysroot.names(directory) if fnmatchcase(name, wanted)]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from packager.recipes import Component, Recipes
+from packager.recipes.globs import is_glob
 from packager.resolve.closure import Closure, Edge, Evidence, Kind, Mention, Miss, Need, Object, Source
 from packager.resolve.dlopen import Wanted, mentions, strings_of, wanted
 from packager.resolve.elf import Elf
@@ -91,9 +92,18 @@ class _Walk:
             loaded = any(
                 fnmatchcase(name, pattern) for o in self.objects.values() for name in (o.name, o.path, o.real)
             )
-            if not hits and not loaded and not any(c in pattern for c in "*?["):
-                self._open(next(iter(self.objects.values())), Wanted((pattern,), evidence))
+            if not hits and not loaded and not is_glob(pattern):
+                self._include_named(pattern, evidence)
         self.open_all()
+
+    def _include_named(self, name: str, evidence: Evidence) -> None:
+        """Open one library for each object that mentions it, and for the program where none does. What the user
+        names by a path is opened by the name that the mention gives, or else by the file's own.
+        """
+        file = posixpath.basename(name)
+        openers = [(m.source, m.name) for m in self.mentions() if posixpath.basename(m.name) == file]
+        for source, called in openers or [(next(iter(self.objects)), file)]:
+            self._open(self.objects[source], Wanted((name,), evidence, called=called))
 
     def mentions(self) -> tuple[Mention, ...]:
         """The strings of every object that is not the host's, without those that an edge answers."""
@@ -214,7 +224,7 @@ class _Walk:
             if found.path not in self.objects:
                 self._load(found, asker.path)
                 self._names.setdefault(name, found.path)
-            self._record(asker, name, Kind.DLOPEN, want.evidence, found)
+            self._record(asker, want.called or name, Kind.DLOPEN, want.evidence, found)
         if not hits and not (want.component and self._of_another_version(want.component, asker)):
             self.edges.append(Edge(asker.path, names[0], Kind.DLOPEN, want.evidence, "", None))
             self.misses.append(
@@ -242,7 +252,7 @@ class _Walk:
 
     def _matching(self, pattern: str, asker: Object) -> list[str]:
         """The names that ``pattern`` stands for: itself, or what matches beside the opener or else in reach."""
-        if not any(c in pattern for c in "*?["):
+        if not is_glob(pattern):
             return [pattern]
         for directory in self._reach(asker):
             names = self.loader.sysroot.names(directory)

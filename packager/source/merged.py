@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import errno
 import filecmp
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from packager.errors import DpackError
-from packager.source.cache import Distribution, sync_directory
+from packager.place import placed
+from packager.source.cache import Distribution
 
 _PARTS = ("include", "lib")
 _MARK = "dpack-sdk.json"
@@ -20,32 +20,46 @@ _SHARED_OBJECT = re.compile(r"\.so(\.|$)")
 _VERSIONED = re.compile(r"(lib.+\.so)\.([0-9.]+)")
 
 
-def sdk(distributions: Sequence[Distribution], directory: Path, *, hard_links: bool = False) -> Path:
-    """``directory`` with the headers and libraries of some wheels, as links into the cache.
+def sdk(distributions: Sequence[Distribution], directory: Path) -> Path:
+    """``directory`` with the headers and libraries of some wheels, as symbolic links into the cache.
 
     Every ``nvidia/*/include`` and ``nvidia/*/lib`` is merged, subdirectories too: CUDA 12 has one directory
     a library, CUDA 13 has them all in ``nvidia/cu13``. Wheels carry no ``libcudnn.so`` for the linker's
     ``-lcudnn``, so each library gets that name too, of the highest version where there are several.
 
-    Links are symbolic, or hard ones where ``hard_links`` is true (same file system only). The directory is
-    made beside its place and renamed into it; one that sdk made before is replaced, any other is left alone.
-
-    DpackError where two wheels have different files of one name, or the directory is not one of sdk's.
+    The directory is made beside its place and renamed into it; one that sdk made before is replaced, any other
+    is left alone. DpackError where two wheels have different files of one name, where the directory is not one
+    of sdk's, and where it cannot be written.
     """
     directory = directory.absolute()
-    if directory.exists() and not (directory / _MARK).is_file() and any(_listed(directory)):
-        raise DpackError(
-            f"cannot write {directory}",
-            "it is there already, and dpack did not make it",
-            next="name another directory, or remove this one",
-        )
-    beside = directory.with_name(f".{directory.name}.{os.getpid()}.new")
+    what = f"cannot write {directory}"
     try:
-        _fill(distributions, beside, _hard_link if hard_links else _symlink)
-        _put(beside, directory)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        if directory.exists() and not (directory / _MARK).is_file() and any(_listed(directory)):
+            raise DpackError(
+                what,
+                "it is there already, and dpack did not make it",
+                next="name another directory, or remove this one",
+            )
+        _replace(directory, distributions)
+    except OSError as error:
+        why = f"{error.strerror or error} in {directory.parent}"
+        raise DpackError(what, why, next="name another directory") from error
     return directory
+
+
+def _replace(directory: Path, distributions: Sequence[Distribution]) -> None:
+    """Put a new directory in its place. The one that sdk made before moves aside, and comes back on failure."""
+    old = directory.with_name(f".{directory.name}.{os.getpid()}.old")
+    try:
+        with placed(directory, force=True) as beside:
+            _fill(distributions, beside)
+            if directory.exists():
+                directory.rename(old)
+    except BaseException:
+        if old.exists() and not directory.exists():
+            old.rename(directory)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def library_directories(distribution: Distribution) -> tuple[Path, ...]:
@@ -59,7 +73,7 @@ def library_directories(distribution: Distribution) -> tuple[Path, ...]:
     return tuple(sorted(found))
 
 
-def _fill(distributions: Sequence[Distribution], root: Path, link: Callable[[Path, Path], None]) -> None:
+def _fill(distributions: Sequence[Distribution], root: Path) -> None:
     origin: dict[Path, tuple[Path, Distribution]] = {}
     for part in _PARTS:
         (root / part).mkdir(parents=True)
@@ -71,7 +85,7 @@ def _fill(distributions: Sequence[Distribution], root: Path, link: Callable[[Pat
             origin[relative] = (file, distribution)
             target = root / relative
             target.parent.mkdir(parents=True, exist_ok=True)
-            link(file, target)
+            target.symlink_to(file)
     for relative, name in _linker_names(origin):
         (root / relative.with_name(name)).symlink_to(relative.name)
     mark = [{"name": one.name, "version": one.version, "tag": one.tag} for one in distributions]
@@ -111,32 +125,6 @@ def _linker_names(files: Iterable[Path]) -> Iterator[tuple[Path, str]]:
         chosen[key] = max(chosen.get(key, ((), file)), (version, file))
     for name, (_, file) in sorted(chosen.items()):
         yield file, name.name
-
-
-def _symlink(file: Path, target: Path) -> None:
-    target.symlink_to(file)
-
-
-def _hard_link(file: Path, target: Path) -> None:
-    try:
-        os.link(file, target)
-    except OSError as error:
-        if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK}:
-            raise
-        raise DpackError(
-            f"cannot link {target.name}",
-            f"the cache is on another file system, or it allows no hard links ({error.strerror})",
-            next="use symbolic links, or set DPACK_CACHE to a directory on this file system",
-        ) from None
-
-
-def _put(beside: Path, directory: Path) -> None:
-    old = directory.with_name(f".{directory.name}.{os.getpid()}.old")
-    if directory.exists():
-        directory.rename(old)
-    beside.rename(directory)
-    sync_directory(directory.parent)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def _listed(directory: Path) -> Iterator[Path]:

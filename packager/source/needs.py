@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from packager.errors import DpackError, usage
-from packager.recipes import Package, Recipes
+from packager.recipes import Package, Recipes, normalised
 
 
 def requirements(
@@ -21,9 +21,10 @@ def requirements(
     libcublas.so.12 belongs to CUDA 12 alone, libcudnn.so.9 to any. ``pins`` replace the plain name of the
     distributions that they are about; ``have`` were fetched already, and are not asked for again.
 
-    Raises DpackError where a library comes in builds for several CUDA versions and nothing tells which.
+    Raises DpackError where a library comes in builds for several CUDA versions and nothing tells which, and
+    (exit 2) where two pins for one distribution differ.
     """
-    pinned = {_name(pin): pin for pin in pins}
+    pinned = _pinned(pins)
     majors = recipes.cuda_majors(present) or recipes.cuda_majors(missing)
     found = set()
     for soname in missing:
@@ -38,12 +39,24 @@ def unused(pins: Sequence[str], have: Collection[str]) -> tuple[str, ...]:
     return tuple(pin for pin in pins if _name(pin) not in have)
 
 
+def _pinned(pins: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pin in pins:
+        name = _name(pin)
+        if found.setdefault(name, pin) != pin:
+            raise usage(
+                f"cannot use --require {pin} here",
+                f"--require {found[name]} chooses {name} already",
+                next="leave one of them out",
+            )
+    return found
+
+
 def _name(pin: str) -> str:
     from packaging.requirements import InvalidRequirement, Requirement  # noqa: PLC0415 - start-up time
-    from packaging.utils import canonicalize_name  # noqa: PLC0415
 
     try:
-        return str(canonicalize_name(Requirement(pin).name))
+        return normalised(Requirement(pin).name)
     except InvalidRequirement as error:
         raise usage(
             f"cannot read the requirement {pin!r}",

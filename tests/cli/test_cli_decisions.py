@@ -39,6 +39,36 @@ def test_two_models_keep_what_either_needs(dpack, cnn, cuda):
     assert not actions(dpack("plan", cnn, "-L", cuda, "-m", "cnn", "-m", "rnn", "--json").done().json)["drop"]
 
 
+@pytest.fixture
+def graph(cuda, tmp_path):
+    """A program on cuDNN's graph API alone."""
+    return fake_cuda.compile_program(
+        tmp_path / "graph", ("cudnnCreate",), cuda, ("libcudnn.so.9", "libcudart.so.12")
+    )
+
+
+def test_jit_on_an_old_cudnn_wants_nvrtc_and_tells_the_variable(dpack, graph, cuda):
+    told = dpack("plan", graph, "-L", cuda, "--cudnn", "jit", "--json").done().json
+    found = actions(told)
+    assert {"libnvrtc.so.12", "libnvrtc-builtins.so.12.9", "libcudnn_graph.so.9"} <= found["keep"]
+    assert any("CUDNN_LIB_CONFIG=GRAPH_JIT_ONLY" in warning for warning in told["warnings"])
+    parts = ("ops", "cnn", "adv", "heuristic", "engines_precompiled")
+    assert found["drop"] == {f"libcudnn_{part}.so.9" for part in parts}
+    assert told["totals"]["drop_bytes"] == sum((cuda / name).stat().st_size for name in found["drop"])
+    why = dpack("why", graph, "cudnn_ops", "-L", cuda, "--cudnn", "jit").done().out
+    assert "--cudnn jit leaves it out" in why
+    assert "nothing that is loaded opens it" in why
+
+
+def test_jit_on_an_old_cudnn_without_nvrtc_is_incomplete(dpack, graph, tmp_path):
+    own = tmp_path / "own"
+    fake_cuda.compile_libraries(
+        [lib for lib in (*fake_cuda.CUDNN, *fake_cuda.CUDA) if "nvrtc" not in lib.soname], own
+    )
+    told = dpack("plan", graph, "-L", own, "--cudnn", "jit", "--json", code=1).json
+    assert [row["name"] for row in told["missing"]] == ["libnvrtc.so.12"]
+
+
 def test_without_a_model_nothing_is_dropped_and_the_saving_is_told(dpack, cnn, cuda):
     told = dpack("plan", cnn, "-L", cuda, "--json").done().json
     assert not actions(told)["drop"]
@@ -158,6 +188,48 @@ def test_include_follows_a_string(dpack, opener):
     out = dpack("plan", opener, "-L", "lib", "--strict", "--include", "libplugin_*").done().out
     assert "asked for with --include libplugin_*" in out
     assert "possible miss" not in out
+
+
+@pytest.mark.parametrize(
+    "place", ["lib/libplugin_x.so.3", "{cwd}/lib/libplugin_x.so.3"], ids=["relative", "absolute"]
+)
+def test_include_by_path_answers_the_name_that_the_program_opens(place, dpack, opener):
+    fake_cuda.compile_library(Library("libplugin_x.so.3", ("plugin",)), dpack.cwd / "lib")
+    out = dpack("plan", opener, "--include", place.format(cwd=dpack.cwd)).done().out
+    assert "asked for with --include" in out
+    assert "possible miss" not in out
+    assert "warning" not in out
+
+
+@pytest.mark.parametrize("option", ["--include", "--exclude"])
+def test_an_empty_name_is_refused(option, dpack, opener):
+    dpack("plan", opener, option, "").refused(2, f"cannot use {option} ''", "variable")
+
+
+@pytest.mark.parametrize("option", [("--slice", "vendor"), ("--ptx", "drop")], ids=" ".join)
+def test_what_to_cut_needs_a_gpu(option, dpack, opener):
+    said = f"cannot use {' '.join(option)} here"
+    for command in ("plan", "bundle", "why"):
+        name = ("libc.so.6",) if command == "why" else ()
+        dpack(command, opener, *name, *option).refused(2, said, "--gpu", "--target")
+    dpack("plan", opener, *option, "--gpu", "8.6").done()
+    dpack("plan", opener, "--slice", "no", "--ptx", "keep").done()
+
+
+def test_why_tells_who_mentions_a_library(dpack, opener):
+    for name in ("libplugin_x.so.3", "plugin_x", "libplugin*"):
+        out = dpack("why", opener, name).done().out
+        assert "libplugin_x.so.3 is a possible miss: opener mentions it" in out
+        assert "--include libplugin_x.so.3 adds it" in out
+
+
+def test_why_denies_nothing_while_libraries_are_missing(dpack, cnn, cuda, opener):
+    said = dpack("why", cnn, "libother.so.1").refused(1, "3 libraries were not found", "--fetch")
+    assert "did you mean" not in said.err
+    said = dpack("why", opener, "libother.so.1").refused(1, "nothing that is loaded needs")
+    assert "did you mean" not in said.err
+    dpack("why", opener, "libplugin_y.so.3").refused(1, "nothing that is loaded needs")
+    dpack("why", cnn, "libcudnn_avd.so.9", "-L", cuda).refused(1, "did you mean libcudnn_adv.so.9")
 
 
 def _quoted(text: str) -> str:

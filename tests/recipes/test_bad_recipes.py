@@ -73,6 +73,13 @@ BAD = {
             'must be a version specifier such as ">=9,<10", not "3"'
         ),
     ),
+    "a distribution's name as nobody compares it": (
+        {LIBRARY: edited(FAMILY, '"acme-cu12"', '"Acme_cu.12"')},
+        (
+            "{dir}/libraries/acme.toml: family.package[0].name: "
+            'must be "acme-cu-12", as package indexes write it, not "Acme_cu.12"'
+        ),
+    ),
     "truth is no number": (
         {WORKS: edited(FRAMEWORK, 'bytes = 12\ncounts = "all"', 'bytes = true\ncounts = "all"')},
         "{dir}/frameworks/acmeworks.toml: cpu.bytes: must be an integer, not true or false (True)",

@@ -100,6 +100,19 @@ def test_show_name_of_two() -> None:
     assert "GPU: 6.20 GB: tensorflow[and-cuda] 2.21.0 as installed" in run("show", "tensorflow")
 
 
+@pytest.mark.parametrize(
+    ("cited", "name"),
+    [
+        ("libraries/cudnn9.toml", "cudnn9"),
+        ("libraries/cudnn9.toml: adv", "cudnn9:adv"),
+        ("models/cnn.toml", "cnn"),
+        ("hosts/ubuntu-22.04.toml", "jammy"),
+    ],
+)
+def test_show_what_a_plan_cites(cited: str, name: str) -> None:
+    assert run("show", cited) == run("show", name)
+
+
 def test_show_unknown_name() -> None:
     with pytest.raises(DpackError, match="did you mean 'cudnn9'") as caught:
         run("show", "cudnn")

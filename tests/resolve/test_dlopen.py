@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from builders.elf import Tiny, write_tree
 from builders.oracle import NO_RECIPES
 
 from packager.errors import DpackError
+from packager.recipes import load
 from packager.resolve.closure import Closure, Kind, Need, Source
 from packager.resolve.elf import read_elf
 from packager.resolve.search import Loader
@@ -144,6 +146,20 @@ def test_names_are_mentioned_only_where_dlopen_is_imported(fields, names, tmp_pa
     )
     assert tuple(mention.name for mention in closure.mentions) == names
     assert {mention.source for mention in closure.mentions} <= {"/app/main"}
+
+
+@pytest.mark.parametrize("glob", ["libfoo?.so.*", "libfoo[0-9].so", "libfoo*.so", "libfoo1.so.2"])
+def test_a_mention_of_what_a_recipe_knows_names_it(glob, tmp_path):
+    family = load(devices=False).family("nccl")
+    known = replace(family, components=(replace(family.components[0], files=(glob,)),))
+    program = Tiny(imports=("dlopen",), rodata=("libfoo1.so", "libfoo.so"))
+    write_tree(tmp_path, [("/app/main", program)])
+    loader = Loader.of(read_elf(tmp_path / "app/main"), Sysroot.at(tmp_path))
+    rules = {
+        m.name: m.rule for m in resolve("/app/main", loader, replace(NO_RECIPES, families=(known,))).mentions
+    }
+    assert rules["libfoo1.so"] == f"libraries/nccl.toml: {known.components[0].name}"
+    assert bool(rules["libfoo.so"]) is (glob == "libfoo*.so")
 
 
 def test_a_mention_is_no_reason_to_load(tmp_path):

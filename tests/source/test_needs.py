@@ -1,9 +1,13 @@
 """From missing sonames to requirements, by the shipped recipes."""
 
 import pytest
+from builders.elf import Tiny, write_tree
+from local_index import wheel_file
 
 from packager import recipes as recipe_files
-from packager.errors import DpackError
+from packager.analysis import analyse
+from packager.errors import EXIT_USAGE, DpackError
+from packager.request import Request, Supply
 from packager.source.needs import requirements
 
 RECIPES = recipe_files.load()
@@ -64,3 +68,24 @@ def test_a_pin_that_is_no_requirement():
     with pytest.raises(DpackError, match="cannot read the requirement 'nvidia cudnn'") as caught:
         requirements(["libcudnn.so.9"], [], RECIPES, ["nvidia cudnn"])
     assert caught.value.exit == 2
+
+
+def test_two_pins_for_one_distribution_are_refused():
+    pins = ["nvidia-cudnn-cu12==9.10.2.21", "nvidia_cudnn_cu12==9.28.0.42"]
+    with pytest.raises(DpackError) as caught:
+        requirements(["libcudnn.so.9"], [], RECIPES, pins)
+    assert caught.value.exit == EXIT_USAGE
+    assert all(pin in str(caught.value) for pin in pins)
+    assert requirements(["libcudnn.so.9"], [], RECIPES, [pins[0], pins[0]]) == (pins[0],)
+
+
+@pytest.mark.usefixtures("no_pip")
+def test_a_wheel_that_lacks_the_library_is_fetched_once(index, tmp_path):
+    index.add(wheel_file("nvidia-cublas-cu12", "12.9"))
+    program = Tiny(interp="/lib64/ld-linux-x86-64.so.2", needed=("libcublas.so.12",))
+    write_tree(tmp_path, [("/app/main", program)])
+    request = Request(tmp_path / "app/main", supply=Supply(("NVIDIA_cublas.cu12==12.9",)))
+    analysis = analyse(request)
+    assert "libcublas.so.12" in {miss.name for miss in analysis.plan.misses}
+    assert [each.name for each in analysis.fetched] == ["nvidia-cublas-cu12"]
+    assert len(index.requests_of(".whl")) == 1

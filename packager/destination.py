@@ -113,11 +113,10 @@ class Destination:
         """
         made_for = platform_of(machine)
         if self.platform and self.platform != made_for:
-            there = f"{self.target} is {self.platform}" if self.target else f"not for {self.platform}"
             compiler = next((m for m, p in PLATFORMS.items() if p == self.platform), "")
             raise usage(
                 f"cannot bundle {program} for {self.name or self.platform}",
-                f"it is built for {made_for}, {'and ' if self.target else ''}{there}",
+                f"it is built for {made_for}, not for {self.platform}",
                 next=f"build it with {compiler}-linux-gnu-g++"
                 if compiler
                 else f"build it for {self.platform}",

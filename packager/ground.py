@@ -82,7 +82,8 @@ def destination_of(aim: Aim, recipes: Recipes) -> Destination:
     """Where the bundle is to run, as far as the user says it; the target's own values where the user is silent."""
     target = recipes.target(aim.target) if aim.target else None
     platform = parse_platform(aim.platform) if aim.platform else ""
-    if target and platform not in {"", target.platform}:
+    other = target is not None and platform not in {"", target.platform}  # such as an L4 in an Arm server
+    if target and other and target.host:
         raise usage(
             f"cannot bundle for {aim.target} on {platform}",
             f"{aim.target} is {target.platform}, --platform says {platform}",
@@ -92,7 +93,7 @@ def destination_of(aim: Aim, recipes: Recipes) -> Destination:
     compression = (host.compression if host and aim.host else "") or (target.compression if target else "")
     gpus = tuple(Gpu.of(text) for text in aim.gpus) or ((target.gpu,) if target else ())
     return Destination(
-        name=aim.target or ", ".join(map(str, gpus)) or platform,
+        name=f"{aim.target} on {platform}" if other else aim.target or ", ".join(map(str, gpus)) or platform,
         target=target.name if target else "",
         platform=platform or (target.platform if target else ""),
         gpus=tuple(dict.fromkeys(gpus)),

@@ -32,7 +32,7 @@ RECIPES = load()
         (Aim(target="l40"), "l4: linux/amd64, sm_89"),
         (Aim(target="l4", gpus=("9.0", "sm_90")), "l4: linux/amd64, sm_90"),
         (Aim(target="l4", host="jammy"), "l4: linux/amd64, sm_89, Ubuntu 22.04 LTS (Jammy Jellyfish)"),
-        (Aim(target="l4", platform="linux/amd64"), "l4: linux/amd64, sm_89"),
+        (Aim(target="l4", platform="linux/arm64"), "l4: linux/arm64, sm_89"),
         (Aim(platform="linux/arm64", gpus=("sm_89",)), "linux/arm64, sm_89"),
         (Aim(target="jetson-orin"), "jetson-orin: linux/arm64, sm_87, JetPack 6 (L4T r36, Ubuntu 22.04)"),
         (
@@ -73,8 +73,12 @@ def test_layers_are_compressed_as_the_devices_engine_reads_them(aim, compression
             ("jetson-orin on linux/amd64", "linux/arm64", "leave --platform out", "--gpu sm_87"),
         ),
         (
-            Aim(target="l40", platform="linux/arm64"),
-            ("l40 is linux/amd64, --platform says linux/arm64", "leave --platform out", "--gpu sm_89"),
+            Aim(target="jetson-orin", platform="linux/amd64"),
+            (
+                "jetson-orin is linux/arm64, --platform says linux/amd64",
+                "leave --platform out",
+                "--gpu sm_87",
+            ),
         ),
         (Aim(host="l4"), ("unknown host profile 'l4'", "l4 is a target", "--target l4")),
         (Aim(target="jammy"), ("unknown target 'jammy'", "jammy is a host profile", "--host jammy")),

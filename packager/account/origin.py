@@ -47,11 +47,6 @@ class Origin:
         return f"{self.name} {self.version}".rstrip()
 
 
-def origin_of(host: str, root: str = "/") -> Origin:
-    """Where the file ``host`` of this machine came from; ``root`` is the sysroot's directory."""
-    return origins([host], root)[host]
-
-
 def origins(hosts: Iterable[str], root: str = "/") -> dict[str, Origin]:
     """The origin of each of the files ``hosts``: paths on this machine, symbolic links resolved.
 

@@ -57,18 +57,10 @@ class CLibrary:
 
 @dataclass(frozen=True, slots=True)
 class Provided:
-    """What a root provides: its C library, and the versions that :data:`VERSIONED` define in it.
-
-    ``floors`` are the highest: {"GLIBC": "2.36", "GLIBCXX": "3.4.30", …}.
-    """
+    """What a root provides: its C library, and the versions that :data:`VERSIONED` define in it."""
 
     c_library: CLibrary
     defined: Defined
-
-    @property
-    def floors(self) -> dict[str, str]:
-        """The highest version of each family; programs that want no more run here."""
-        return highest(version for versions in self.defined.versions.values() for version in versions)
 
 
 def provided_by(sysroot: Sysroot, machine: Machine, library_path: Iterable[str] = ()) -> Provided:

@@ -1,12 +1,10 @@
-"""Requirement strings, and what a wheel itself requires, for a chosen machine."""
+"""Requirement strings, for a chosen machine."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from email.parser import BytesHeaderParser
-from pathlib import Path
 
 from packaging.markers import UndefinedEnvironmentName, default_environment
 from packaging.requirements import InvalidRequirement, Requirement
@@ -23,7 +21,6 @@ class Want:
 
     name: str
     specifier: SpecifierSet
-    extras: tuple[str, ...]
     text: str
 
 
@@ -36,25 +33,11 @@ def wants(requirements: Iterable[str], machine: str) -> tuple[Want, ...]:
     merged: dict[str, Want] = {}
     for text in requirements:
         requirement = _parsed(text)
-        if not _applies(requirement, machine, ""):
+        if not _applies(requirement, machine):
             continue
         want = _want(requirement)
         merged[want.name] = _both(merged[want.name], want) if want.name in merged else want
     return tuple(merged.values())
-
-
-def dependencies(root: Path, extra: str, machine: str) -> tuple[str, ...]:
-    """What an unpacked wheel requires (Requires-Dist) with one of its extras, "" for none."""
-    found: list[str] = []
-    for metadata in sorted(root.glob("*.dist-info/METADATA")):
-        with metadata.open("rb") as file:
-            headers = BytesHeaderParser().parse(file)
-        for text in headers.get_all("Requires-Dist", []):
-            requirement = _parsed(str(text))
-            if _applies(requirement, machine, extra):
-                requirement.marker = None
-                found.append(str(requirement))
-    return tuple(found)
 
 
 def _parsed(text: str) -> Requirement:
@@ -77,20 +60,18 @@ def _parsed(text: str) -> Requirement:
 
 def _want(requirement: Requirement) -> Want:
     bare = f"{requirement.name}{requirement.specifier}"
-    extras = tuple(sorted(requirement.extras))
-    return Want(canonicalize_name(requirement.name), requirement.specifier, extras, bare)
+    return Want(canonicalize_name(requirement.name), requirement.specifier, bare)
 
 
 def _both(first: Want, second: Want) -> Want:
     return Want(
         name=first.name,
         specifier=first.specifier & second.specifier,
-        extras=tuple(sorted({*first.extras, *second.extras})),
         text=first.text if first.text == second.text else f"{first.text} and {second.text}",
     )
 
 
-def _applies(requirement: Requirement, machine: str, extra: str) -> bool:
+def _applies(requirement: Requirement, machine: str) -> bool:
     if requirement.marker is None:
         return True
     target: dict[str, str | AbstractSet[str]] = {
@@ -99,7 +80,7 @@ def _applies(requirement: Requirement, machine: str, extra: str) -> bool:
         "platform_system": "Linux",
         "sys_platform": "linux",
         "os_name": "posix",
-        "extra": extra,
+        "extra": "",
     }
     try:
         return requirement.marker.evaluate(target)

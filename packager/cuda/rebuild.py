@@ -29,7 +29,8 @@ from typing import NamedTuple
 
 from packager.cuda.code import Container, Loose
 from packager.cuda.image import SHF_EXECINSTR, Extent, Header, Image
-from packager.cuda.pointers import Pointer, Pointers, code_refers
+from packager.cuda.instructions import code_refers
+from packager.cuda.pointers import Pointer, Pointers
 from packager.cuda.regions import Code, Left, Range, Region, regions
 
 _WRAPPER = 0x466243B1

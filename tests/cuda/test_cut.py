@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from packager.arch import Gpu
-from packager.cuda import pointers
+from packager.cuda import instructions
 from packager.cuda.cut import plan_cut, write
 from packager.cuda.image import SHF_EXECINSTR, Mapped, read_image
 from packager.cuda.layout import table_limit
@@ -493,7 +493,7 @@ adr x1, .Lother
         image = read_image(path)
         header = image.headers[image.names.index(".nv_fatbin")]
         with Mapped(path) as content:
-            assert pointers.code_refers(image, content, header.address, header.end) == bool(text)
+            assert instructions.code_refers(image, content, header.address, header.end) == bool(text)
 
 
 _NOP = 0xD503201F
@@ -529,11 +529,11 @@ def test_adr_and_adrp_are_read_as_one_by_one(made, block):
     code = struct.pack(f"<{len(words)}I", *words)
     text = SimpleNamespace(address=address, offset=0, size=len(code), flags=SHF_EXECINSTR, type=1)
     image = SimpleNamespace(machine=SimpleNamespace(name="aarch64"), headers=[text])
-    with tempfile.TemporaryFile() as file, mock.patch.object(pointers, "_BLOCK", block):
+    with tempfile.TemporaryFile() as file, mock.patch.object(instructions, "_BLOCK", block):
         file.write(code)
         file.flush()
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
-            assert pointers.code_refers(image, content, start, end) == refers
+            assert instructions.code_refers(image, content, start, end) == refers
 
 
 @st.composite

@@ -11,11 +11,10 @@ from packager.account.size import human
 from packager.account.words import base, few
 from packager.destination import Destination
 from packager.plan import Action, Decision, Plan
+from packager.request import SCRATCH
 from packager.resolve.closure import Source
 
 _CPP_RUNTIME = "C++ runtime"
-
-_TITLES = {Action.KEEP: "kept", Action.DROP: "dropped", Action.HOST: "left to the host"}
 
 
 def plan_text(plan: Plan) -> str:
@@ -28,7 +27,8 @@ def plan_text(plan: Plan) -> str:
     for action in Action:
         decisions = plan.of(action)
         if decisions:
-            lines += ["", f"{_TITLES[action]}:", *(_row(d, width) for d in decisions)]
+            title = {Action.KEEP: "kept", Action.DROP: "dropped"}.get(action, f"left to {_system(plan)}")
+            lines += ["", f"{title}:", *(_row(d, width) for d in decisions)]
     if plan.misses:
         rows = missing(plan).items()
         lines += ["", "missing:", *(f"  {name.ljust(width)}  {'':>8}  {reason}" for name, reason in rows)]
@@ -36,26 +36,39 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(lines)
 
 
+def _system(plan: Plan) -> str:
+    """What is below the bundle where it runs."""
+    return "the base image and the host" if _on_image(plan) else "the host"
+
+
+def _on_image(plan: Plan) -> bool:
+    return plan.choice.destination.base not in {"", SCRATCH}
+
+
 def _row(d: Decision, width: int) -> str:
+    """One decision; of a program that is stripped the size is that before, which nobody knows better yet."""
     size = human(d.packed_size) if d.packed_size else "-"
     rule = f"  [{d.rule}]" if d.rule else ""
     more = [f"also as {name}" for name in d.file_names[1:]] if d.action is Action.KEEP else []
     whole = [f"of {human(d.size)}"] if d.change.slice else []
-    words = f" ({', '.join([*d.change.words, *whole, *more])})" if d.change or more else ""
+    changes = ["to be stripped" if word == "stripped" else word for word in d.change.words]
+    words = f" ({', '.join([*changes, *whole, *more])})" if d.change or more else ""
     return f"  {d.name.ljust(width)}  {size:>8}  {d.reason}{words}{rule}"
 
 
 def host_text(plan: Plan) -> str:
-    """One sentence on what the target must have: "glibc 2.34 or newer (for mnist); the NVIDIA driver (…)"."""
-    needs = requirements(plan)
+    """One sentence on what the target must have: "glibc 2.34 or newer (for mnist); the NVIDIA driver (…)". What a
+    base image has was looked at there, and is left out.
+    """
+    needs, base_image = requirements(plan), _on_image(plan)
     parts = [
         f"{title} {floor.version} or newer (for {few(floor.wanted_by)})"
         for title, floor in (("glibc", needs.glibc), ("libstdc++ with GLIBCXX", needs.glibcxx))
-        if floor is not None and not floor.bundled
+        if floor is not None and not floor.bundled and not base_image
     ]
     if needs.driver:
         parts.append(f"the NVIDIA driver ({few(needs.driver)})")
-    if needs.loader and not parts and not _own_loader(plan):
+    if needs.loader and not parts and not base_image and not _own_loader(plan):
         parts.append(f"the loader {needs.loader}")
     return "; ".join(parts) or "nothing but a Linux kernel"
 
@@ -96,7 +109,7 @@ def _footer(plan: Plan) -> Iterator[str]:
     for action, verb, size in sizes:
         count = plan.count(action)
         parts.append(f"{verb} {count} file{'' if count == 1 else 's'}, {human(size)}")
-    yield f"{'; '.join(parts)}; leaves {len(plan.of(Action.HOST))} to the host"
+    yield f"{'; '.join(parts)}; leaves {len(plan.of(Action.HOST))} to {_system(plan)}"
 
 
 def destination_json(destination: Destination) -> dict[str, object]:

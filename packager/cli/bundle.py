@@ -89,7 +89,7 @@ from packager.transform.worker import started
     "--json",
     "as_json",
     is_flag=True,
-    help="Print the manifest as JSON instead of text.",
+    help="Print the manifest as JSON instead of text; with -n the plan, as dpack plan does.",
 )
 @option(
     OUTPUT_SECTION,

@@ -58,8 +58,9 @@ def test_the_layers_of_a_base_stand_below_and_its_settings_stay(kind, dpack, pla
 
 def test_plan_why_and_tree_tell_what_is_the_bases_and_what_is_not(dpack, greeter, slim):
     plan = dpack("plan", greeter, "--base", f"oci:{slim}").done().out
-    kept, _, left = plan.partition("left to the host:")
+    kept, _, left = plan.partition("left to the base image and the host:")
     assert "libstdc++.so.6" in kept
+    assert "the host must provide: nothing but a Linux kernel" in left
     assert "libc.so.6" in left
     assert "provided by the base image" in left
     assert "taken from here" not in plan

@@ -17,10 +17,10 @@ from typing import NamedTuple
 from packager.cuda.image import SHT_SYMTAB, Image
 from packager.cuda.relocations import ADDEND_AT, ENTRY_SIZE, RELATIVE, Range, Relocations, within
 from packager.resolve.elf import DT_JMPREL, DT_PLTRELSZ, DT_RELA, DT_RELASZ, DT_SYMTAB, ElfFile
+from packager.resolve.symbols import symbol_count
 
 _DT_REL, _DT_RELR, _DT_RELRSZ, _DT_RELACOUNT = 17, 36, 35, 0x6FFFFFF9
 _NO_ADDRESS = {3, 4, 6}  # STT_SECTION, STT_FILE; STT_TLS is a place in a block
-_SHT_DYNSYM = 11
 _SYMBOL_SIZE = 24
 _word = struct.Struct("<Q").unpack_from
 
@@ -106,15 +106,19 @@ def read_pointers(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, 
             return Pointers(unknown="its relocations have no addends")
         symbols = file.tag(DT_SYMTAB)
         dynamic = None if symbols is None else file.offset_of(symbols)
+        exported = 0 if dynamic is None else symbol_count(file)
         count = file.tag(_DT_RELACOUNT) or 0
         packed = tuple(_packed_places(file))
         places = tuple(_tables(file))
     tables = [_table(content, at, size, relative, ranges) for at, size in places]
     words = list(_words(image, content, packed))
+    debugging = [(h.offset, h.size // _SYMBOL_SIZE) for h in image.headers if h.type == SHT_SYMTAB]
     others = [
         *(pointer for table in tables for pointer in _symbolic(table, content, dynamic, relative, count)),
         *(Pointer(word, place, at) for place, at, word in words),
-        *_symbols(image, content, ranges),
+        *(pointer for table in debugging for pointer in _symbols(content, *table, ranges)),
+        # An exported address is never followed.
+        *(pointer._replace(at=None) for pointer in _symbols(content, dynamic or 0, exported, ranges)),
     ]
     near = [pointer for pointer in others if within(pointer.target, ranges)]
     return Pointers(tables, near, [place for place, _, _ in words])
@@ -179,17 +183,17 @@ def _words(image: Image, content: mmap.mmap, places: Iterable[int]) -> Iterator[
             yield place, at, struct.unpack_from("<Q", content, at)[0]
 
 
-def _symbols(image: Image, content: mmap.mmap, ranges: Sequence[tuple[int, int]]) -> Iterator[Pointer]:
-    """Defined symbols, those of .dynsym with no ``at``: an exported address is never followed."""
-    for header in image.headers:
-        if header.type not in {SHT_SYMTAB, _SHT_DYNSYM} or header.offset + header.size > len(content):
-            continue
-        words = array("Q")
-        words.frombytes(content[header.offset : header.offset + header.size // _SYMBOL_SIZE * _SYMBOL_SIZE])
-        values = words[1::3]
-        for low, high in ranges:
-            for number in [i for i, value in enumerate(values) if low <= value < high]:
-                first = words[3 * number]  # name: 32 bits, information: 8, visibility: 8, section: 16
-                if 0 < first >> 48 < 0xFF00 and first >> 32 & 15 not in _NO_ADDRESS:
-                    at = header.offset + _SYMBOL_SIZE * number + 8
-                    yield Pointer(values[number], None, at if header.type == SHT_SYMTAB else None)
+def _symbols(
+    content: mmap.mmap, start: int, count: int, ranges: Sequence[tuple[int, int]]
+) -> Iterator[Pointer]:
+    """The symbols of one table that are defined, as far as the file holds them."""
+    words = array("Q")
+    words.frombytes(
+        content[start : start + _SYMBOL_SIZE * max(0, min(count, (len(content) - start) // _SYMBOL_SIZE))]
+    )
+    values = words[1::3]
+    for low, high in ranges:
+        for number in [i for i, value in enumerate(values) if low <= value < high]:
+            first = words[3 * number]  # name: 32 bits, information: 8, visibility: 8, section: 16
+            if 0 < first >> 48 < 0xFF00 and first >> 32 & 15 not in _NO_ADDRESS:
+                yield Pointer(values[number], None, start + _SYMBOL_SIZE * number + 8)

@@ -413,6 +413,28 @@ ret
     assert ctypes.CDLL(str(path)).between() == ctypes.CDLL(str(done.path)).between() == 7
 
 
+def test_without_section_headers_exported_names_still_count(tmp_path):
+    """The loader knows them by the dynamic section."""
+    (tmp_path / "fat.bin").write_bytes(ALL)
+    extra = tmp_path / "exported.s"
+    extra.write_text(f"""
+.section .rodata,"a",%progbits
+.balign 8
+fatbin: .incbin "{tmp_path}/fat.bin"
+.globl inside
+.type inside, @object
+.set inside, fatbin + 100000
+""")
+    path = shared_object(tmp_path, {}, flags=[str(extra)])
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<Q", content, 40, 0)
+    struct.pack_into("<HHH", content, 58, 0, 0, 0)
+    path.write_bytes(content[: max(row["p_offset"] + row["p_filesz"] for row in Memory(path).segments)])
+    done = sliced(path, tmp_path / "cut", "8.6")
+    assert [left.reason for left in done.cut.left] == ["something points into what would go"]
+    assert done.cut.assembly is None
+
+
 def test_a_section_that_the_loader_writes_to_is_not_packed(tmp_path):
     """A relative relocation inside a member that stays: its place would not move with the member."""
     whole = container(code("sm_90a"), code("sm_86"))

@@ -187,10 +187,8 @@ def _symbols(
     content: mmap.mmap, start: int, count: int, ranges: Sequence[tuple[int, int]]
 ) -> Iterator[Pointer]:
     """The symbols of one table that are defined, as far as the file holds them."""
-    words = array("Q")
-    words.frombytes(
-        content[start : start + _SYMBOL_SIZE * max(0, min(count, (len(content) - start) // _SYMBOL_SIZE))]
-    )
+    whole = max(0, min(count, (len(content) - start) // _SYMBOL_SIZE))
+    words = array("Q", content[start : start + _SYMBOL_SIZE * whole])
     values = words[1::3]
     for low, high in ranges:
         for number in [i for i, value in enumerate(values) if low <= value < high]:

@@ -44,6 +44,14 @@ def fatbin(*names, size=30000):
     return container(*(code(name, size, seed) for seed, name in enumerate(names)))
 
 
+def forget_sections(path):
+    """Take the section headers off a file, and what only they lead to."""
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<Q", content, 40, 0)
+    struct.pack_into("<HHH", content, 58, 0, 0, 0)
+    path.write_bytes(content[: max(row["p_offset"] + row["p_filesz"] for row in Memory(path).segments)])
+
+
 ALL = fatbin(*ARCHES)
 LAYOUTS = {
     "one segment for code and data": ("-Wl,-z,noseparate-code",),
@@ -212,10 +220,7 @@ def test_what_is_not_proven_stays_at_its_address(tmp_path, why):
 
 def test_without_section_headers_addresses_stay(tmp_path):
     path = shared_object(tmp_path, {".nv_fatbin": [ALL, ALL]}, flags=["-s"])
-    content = bytearray(path.read_bytes())
-    struct.pack_into("<Q", content, 40, 0)
-    struct.pack_into("<HHH", content, 58, 0, 0, 0)
-    path.write_bytes(content[: max(e.offset + e.size for e in read_image(path).extents)])
+    forget_sections(path)
     done = sliced(path, tmp_path / "cut", "8.6")
     assert done.cut.removed > 300_000
     assert contents(done.path, done.after)[:2] == [[code("sm_86", seed=3)]] * 2
@@ -405,10 +410,7 @@ ret
 .incbin "{tmp_path}/fat.bin"
 """)
     path = shared_object(tmp_path, {}, flags=[str(extra)])
-    content = bytearray(path.read_bytes())
-    struct.pack_into("<Q", content, 40, 0)
-    struct.pack_into("<HHH", content, 58, 0, 0, 0)
-    path.write_bytes(content[: max(row["p_offset"] + row["p_filesz"] for row in Memory(path).segments)])
+    forget_sections(path)
     done = sliced(path, tmp_path / "cut", "8.6")
     assert ctypes.CDLL(str(path)).between() == ctypes.CDLL(str(done.path)).between() == 7
 
@@ -426,10 +428,7 @@ fatbin: .incbin "{tmp_path}/fat.bin"
 .set inside, fatbin + 100000
 """)
     path = shared_object(tmp_path, {}, flags=[str(extra)])
-    content = bytearray(path.read_bytes())
-    struct.pack_into("<Q", content, 40, 0)
-    struct.pack_into("<HHH", content, 58, 0, 0, 0)
-    path.write_bytes(content[: max(row["p_offset"] + row["p_filesz"] for row in Memory(path).segments)])
+    forget_sections(path)
     done = sliced(path, tmp_path / "cut", "8.6")
     assert [left.reason for left in done.cut.left] == ["something points into what would go"]
     assert done.cut.assembly is None

@@ -91,7 +91,7 @@ def _story(analysis: Analysis, d: Decision) -> list[str]:
     if d.rule:
         lines.append(f"  rule       {d.rule}")
     if d.object is not None:
-        lines.append(f"  file       {d.object.place} ({human(d.size)}), found by {_found(d)}")
+        lines.append(f"  file       {d.object.place} ({human(d.size)}), {_found(d)}")
         lines += [f"  passed over  {attempt}" for attempt in d.object.passed_over]
     if d.component is not None:
         lines.append(f"  what it is {d.component.about}")
@@ -114,11 +114,10 @@ def _story(analysis: Analysis, d: Decision) -> list[str]:
 def _found(d: Decision) -> str:
     if d.object is None:
         return ""
-    return (
-        f"{d.object.how} of {d.object.of}"
-        if d.object.of and d.object.how is not How.PROGRAM
-        else str(d.object.how)
-    )
+    how, of = d.object.how, d.object.of
+    if how is How.BESIDE:
+        return f"found beside {of}"
+    return f"found by {how} of {of}" if of and how is not How.PROGRAM else f"found by {how}"
 
 
 def _askers(edges: Sequence[Edge]) -> list[str]:

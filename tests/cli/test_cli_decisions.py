@@ -57,6 +57,7 @@ def test_jit_on_an_old_cudnn_wants_nvrtc_and_tells_the_variable(dpack, graph, cu
     assert told["totals"]["drop_bytes"] == sum((cuda / name).stat().st_size for name in found["drop"])
     why = dpack("why", graph, "cudnn_ops", "-L", cuda, "--cudnn", "jit").done().out
     assert "--cudnn jit leaves it out" in why
+    assert "found beside " in why
     assert "nothing that is loaded opens it" in why
 
 

@@ -116,10 +116,11 @@ def _end_failed(error: OSError) -> NoReturn:
         _end_interrupted()
     reason = error.strerror or str(error)
     if error.filename is not None:
-        _complain(DpackError(f"cannot use {error.filename}", reason))
+        then = "check the path, and what you may do there"
+        _complain(DpackError(f"cannot use {error.filename}", reason, next=then))
     elif error.errno in _FULL:
         silence()  # Python would complain about what waits in the buffer
-        _complain(DpackError("cannot write the output", reason))
+        _complain(DpackError("cannot write the output", reason, next="make room where the output goes"))
     else:
         _complain(DpackError("cannot go on", reason))
     sys.exit(EXIT_NO)

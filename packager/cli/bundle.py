@@ -75,7 +75,7 @@ from packager.transform.worker import started
     "-f",
     "--force",
     is_flag=True,
-    help="Replace NAME when it exists.",
+    help="Replace NAME when it exists: a file, or a directory that dpack wrote and nobody else.",
 )
 @option(
     OUTPUT_SECTION,

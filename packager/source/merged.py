@@ -28,16 +28,16 @@ def sdk(distributions: Sequence[Distribution], directory: Path) -> Path:
     ``-lcudnn``, so each library gets that name too, of the highest version where there are several.
 
     The directory is made beside its place and renamed into it; one that sdk made before is replaced, any other
-    is left alone. DpackError where two wheels have different files of one name, where the directory is not one
-    of sdk's, and where it cannot be written.
+    is left alone. DpackError where two wheels have different files of one name, where the directory holds what
+    sdk did not write, and where it cannot be written.
     """
     directory = directory.absolute()
     what = f"cannot write {directory}"
     try:
-        if directory.exists() and not (directory / _MARK).is_file() and any(_listed(directory)):
+        if (stranger := _stranger(directory)) is not None:
             raise DpackError(
                 what,
-                "it is there already, and dpack did not make it",
+                f"it is there already, and dpack did not make {stranger}",
                 next="name another directory, or remove this one",
             )
         _replace(directory, distributions)
@@ -127,5 +127,14 @@ def _linker_names(files: Iterable[Path]) -> Iterator[tuple[Path, str]]:
         yield file, name.name
 
 
-def _listed(directory: Path) -> Iterator[Path]:
-    return directory.iterdir() if directory.is_dir() else iter([directory])
+def _stranger(directory: Path) -> str | None:
+    """The first thing there that sdk did not write: it makes directories, links and its mark, and no other file."""
+    if not directory.is_dir():
+        return "it" if directory.exists() else None
+    if not (directory / _MARK).is_file():
+        return "it" if any(directory.iterdir()) else None
+    mark = directory / _MARK
+    for path in sorted(directory.rglob("*")):
+        if path != mark and not path.is_symlink() and not path.is_dir():
+            return str(path.relative_to(directory))
+    return None

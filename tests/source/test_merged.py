@@ -123,6 +123,14 @@ def test_what_dpack_did_not_make_is_left_alone(cuda12, tmp_path, make):
     assert (target if make == "file" else target / "mine").read_text() == "mine"
 
 
+def test_a_file_among_what_dpack_made_is_left_alone(cuda12, tmp_path):
+    mine = sdk(cuda12, tmp_path / "sdk") / "include" / "mine.h"
+    mine.write_text("mine")
+    with pytest.raises(DpackError, match=r"dpack did not make include/mine\.h"):
+        sdk(cuda12, tmp_path / "sdk")
+    assert mine.read_text() == "mine"
+
+
 def test_library_directories_are_those_of_the_shared_objects_in_record(tmp_path):
     listed = [
         "tensorrt_libs/libnvinfer.so.10",
